@@ -22,8 +22,6 @@ COMPLAINTS_MAX = 40
 
 
 class Cluster:
-    """The brokers of a sandbox."""
-
     def __init__(self, sandbox: Sandbox) -> None:
         self.brokers = sandbox.kafka.brokers
         self._admin = metadata_client(sandbox.bootstrap_servers)

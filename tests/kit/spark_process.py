@@ -84,7 +84,6 @@ class SparkProcess(WorkerProcess):
         self.process.wait()
 
     def freeze(self) -> None:
-        """Freeze everything, as a container is paused."""
         self.strike(signal.SIGSTOP, "all")
 
     def thaw(self) -> None:

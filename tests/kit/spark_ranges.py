@@ -37,7 +37,6 @@ class Application:
         self._ranges: list[KafkaRange] = []
 
     def with_settings(self, **settings: str) -> Any:
-        """Return the application's settings with some of them changed."""
         return load_settings(
             {
                 "HAPAX_APP": self.app,

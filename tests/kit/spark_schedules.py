@@ -138,8 +138,6 @@ class Broker(MemoryBroker):
 
 
 class Member(MemorySource):
-    """The driver's membership."""
-
     cluster_id = None
 
     def begin(self, _partitions: Iterable[TopicPartition]) -> Progress:
@@ -186,8 +184,6 @@ class Range(MemorySource):
 
 
 class Producing(MemoryTransaction):
-    """A task's producer."""
-
     def close(self) -> None:
         """Nothing is held."""
 

@@ -341,8 +341,6 @@ RECORDS = 4000
 
 @dataclass
 class Played:
-    """A run that is over."""
-
     topics: Topics
     ledger: Ledger
     live: LiveHistory

@@ -96,7 +96,6 @@ class Process:
         self.stopping = True
 
     def turn(self) -> None:
-        """Take some records, and do what is to be done."""
         raise NotImplementedError
 
     def produce(self, records: Sequence[Message]) -> None:
