@@ -1,25 +1,19 @@
 """A stand-in for the client's consumer: what it hands out and answers is said beforehand."""
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from hapax.core.span import SpanWords
 from hapax.kafka.consume import client as kafka_consumer
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.read.offsets_client import EARLIEST
 from tests.kit.doubles import Ticking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
-    from hapax.core.span import SpanWords
 
 
 class FakeConsumer:

@@ -196,10 +196,7 @@ class Store:
         return self._claims.claim(ids, records, replays, gone)
 
     def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
+        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
     ) -> Travelling:
         strike = self._process.struck(CLAIMS, "claim")
         lost = strike is not None and strike.kind == "claims" and strike.seconds > 0.5

@@ -347,9 +347,7 @@ MUTANTS = {
         where_it_began_is_forgotten, LOST, seed=6
     ),
     "partitions that came back are read from where they were": Mutant(
-        read_from_where_it_began_although_it_moved,
-        TWICE,
-        directed="came back in between",
+        read_from_where_it_began_although_it_moved, TWICE, directed="came back in between"
     ),
     "a window commits past a gap": Mutant(commits_past_a_gap, LOST),
     "a window commits offsets of results that were not produced": Mutant(

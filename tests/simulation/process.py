@@ -48,10 +48,7 @@ class Process:
         self._alarm_s = 0.0
         self.interrupt = Interrupt()
         self.lifecycle = Lifecycle(
-            world.scheduler,
-            self.interrupt,
-            timeout_s=world.options.shutdown_s,
-            wait=self.pause,
+            world.scheduler, self.interrupt, timeout_s=world.options.shutdown_s, wait=self.pause
         )
         self._source, self._transaction, self._worker = assemble(world, self)
 
@@ -163,8 +160,9 @@ class Process:
                 self._claims_away_until_s = world.scheduler.now_s + strike.seconds
             case "all":
                 world.claims_away_until_s = world.scheduler.now_s + strike.seconds
-            case _:
-                world.empty_claims()
+            case _ if world.claims is not None:
+                world.claims.empty()
+                world.emptied += 1
 
     def claims_away(self) -> bool:
         """Whether the claim store gives this process no answer."""
