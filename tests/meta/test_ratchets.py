@@ -23,7 +23,7 @@ TEST_LINES_MAX = 83_441
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
-IN_A_CIRCLE_MAX = 20
+IN_A_CIRCLE_MAX = 4
 """Modules that import each other in a circle, imports for types included."""
 HOME_MADE_WORDS_MAX = 7
 """Uses of banned words in docstrings and comments of the service."""
