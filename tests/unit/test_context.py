@@ -93,7 +93,7 @@ def test_outside_of_a_call_lines_have_app_and_instance_alone(log):
     lines, _ = log
     context.log.info("before", topic="mine")
     assert [{*line} for line in lines()] == [
-        {"timestamp", "level", "event", "app", "instance", "topic"}
+        {"timestamp", "level", "event", "message", "app", "instance", "topic"}
     ]
     assert context.instance == "w-0"
 
