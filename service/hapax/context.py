@@ -60,12 +60,10 @@ if not TYPE_CHECKING:
 def _logger() -> Any:
     if not logs.LOGGERS:  # in no service
         name = os.environ.get("HAPAX_INSTANCE") or platform.node()
-        logs.configure_logs("info", to=_say, instance=name)
+        logs.configure_logs(
+            "info", to=lambda line: sys.stderr.write(f"{line.decode()}\n"), instance=name
+        )
     return logs.of_business(_at_hand)
-
-
-def _say(line: bytes) -> None:
-    sys.stderr.write(f"{line.decode()}\n")
 
 
 def _at_hand(_logger: object, _method: str, event: EventDict) -> EventDict:

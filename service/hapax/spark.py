@@ -20,6 +20,7 @@ import os
 import time
 from contextlib import closing, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -268,20 +269,18 @@ def _watched(settings: Settings) -> Iterator[Around]:
     )
     watchdog.start()
     try:
-        lines = _ClientLines()
+        lines = SimpleNamespace(log=_consumer_logged)
         yield {"clock": time, "forward": _forward, "logger": lines, "watch": watchdog.watch}
     finally:
         watchdog.stop()
 
 
-class _ClientLines:
-    """Lines of the consumer: what matters goes to Python's logging, and so to standard error."""
-
-    def log(self, level: int, _form: str, *parts: object) -> None:
-        _forward("consumer", level, str(parts[0]) if parts else "", str(parts[-1:]))
+def _consumer_logged(level: int, _form: str, *parts: object) -> None:
+    _forward("consumer", level, str(parts[0]) if parts else "", str(parts[-1:]))
 
 
 def _forward(client: str, level: int, facility: str, text: str) -> None:
+    # What matters goes to Python's logging, and so to standard error.
     if level >= logging.WARNING:
         logging.getLogger("hapax.sink").warning(
             "hapax sink: %s: %s: %s", client, facility, text[:300]

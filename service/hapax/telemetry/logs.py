@@ -260,13 +260,10 @@ class ClientLogger:
         self._client = client
 
     def log(self, level: int, text_format: str, *parts: Any) -> None:
-        """Pass one line on; never raise."""
         try:
-            match parts:
-                case (facility, _, text):
-                    self._events.librdkafka_logged(self._client, level, str(facility), str(text))
-                case _:
-                    self._events.librdkafka_logged(self._client, level, "?", text_format % parts)
+            whole = parts[2:] and not parts[3:]
+            facility, _, text = parts if whole else ("?", "", text_format % parts)
+            self._events.librdkafka_logged(self._client, level, str(facility), str(text))
         except Exception as error:  # noqa: BLE001 - a callback of C code must not raise
             with suppress(Exception):
                 self._events.telemetry_failed(error)
@@ -280,7 +277,6 @@ class LibraryHandler(logging.Handler):
         self._events = events
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass one line on; never raise into business code."""
         try:
             error = record.exc_info[1] if record.exc_info else None
             self._events.library_logged(record.name, record.levelno, record.getMessage(), error)

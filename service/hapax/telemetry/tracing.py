@@ -211,11 +211,8 @@ def _exporter(environ: Mapping[str, str]) -> Any:
     if name == "none":
         return None
     if name == "otlp":
-        protocol = (
-            environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-            or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-            or "http/protobuf"
-        )
+        names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        protocol = next(filter(None, map(environ.get, names)), "http/protobuf")
         name = _PROTOCOLS.get(protocol, protocol)
     for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
         return entry.load()()

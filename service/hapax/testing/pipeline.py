@@ -150,15 +150,6 @@ class TestSchemas:
         return self._formats.output if output else self._formats.input
 
 
-def schemas_of(
-    formats: FormatOptions, schemas: Mapping[str, Given]
-) -> tuple[FormatOptions, TestSchemas]:
-    """Return formats whose registry is memory of this pipeline alone, and what it holds."""
-    urls = (f"memory:{next(_NUMBERS)}",)
-    ours = replace(formats, registry=replace(formats.registry, url=urls))
-    return ours, TestSchemas(ours, schemas)
-
-
 def _text(given: Given) -> str:
     if isinstance(given, Path):
         return given.read_text(encoding="utf-8")
@@ -286,7 +277,11 @@ class Pipeline:
         if isinstance(given, (str, os.PathLike)):
             given = read_env_file(Path(given), os.environ)
         self.settings: Settings = load_settings({**DEFAULTS, **given})
-        formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
+        formats = self.settings.formats
+        # Of this pipeline alone: look-ups are shared by what their registry is named.
+        registry = replace(formats.registry, url=(f"memory:{next(_NUMBERS)}",))
+        formats = replace(formats, registry=registry)
+        self.schemas = TestSchemas(formats, schemas or {})
         self.clock = _ManualClock()
         inputs = self.settings.input.topics
         self._policy = replace(retrying(self.settings), backoff_ms=0)

@@ -207,19 +207,16 @@ class SparkEngine:
             try:
                 report = job.result()
             except Exception as error:  # noqa: BLE001 - whatever Spark says of a task without report
-                self._lose(lane, error, now_s)
+                if self._lifecycle.stopping:
+                    # A signal to the whole process group ends Spark as well.
+                    self._events.batch_abandoned(str(error))
+                    continue
+                self._jobs.check()
+                self._reports.lost(lane, error, now_s)
             else:
                 self._bounds.count(sum(settled.records for settled in report.settled))
                 self._member.mark_processed(report.progress)
                 self._reports.take(lane, report, now_s)
-
-    def _lose(self, lane: Lane, error: Exception, now_s: float) -> None:
-        if self._lifecycle.stopping:
-            # A signal to the whole process group ends Spark as well.
-            self._events.batch_abandoned(str(error))
-            return
-        self._jobs.check()
-        self._reports.lost(lane, error, now_s)
 
     # -- the end --------------------------------------------------------------------------
 

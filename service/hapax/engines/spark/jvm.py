@@ -23,6 +23,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from queue import Empty, Full, Queue
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -248,14 +249,13 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Te
     Raises StartAbandonedError once ``abandoned`` says so; like whatever else is raised meanwhile
     (KeyboardInterrupt), it leaves no process.
     """
-    result: list[Opened] = []
-    errors: list[Exception] = []
+    opened: Future[Opened] = Future()
 
     def run() -> None:
         try:
-            result.append(opening())
+            opened.set_result(opening())
         except Exception as error:  # noqa: BLE001 - raised again, by the thread that waits
-            errors.append(error)
+            opened.set_exception(error)
 
     thread = threading.Thread(target=run, name="spark-start", daemon=True)
     with _children(tell) as children:
@@ -265,9 +265,7 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Te
         except BaseException:
             children.end(thread)
             raise
-    if errors:
-        raise errors[0]
-    return result[0]
+    return opened.result(0)
 
 
 def _await(thread: threading.Thread, abandoned: Callable[[], bool]) -> None:

@@ -55,8 +55,7 @@ _FILES: Final = {
 }
 """The page: it reads ``/status.json``, so nothing of a status is ever written into HTML."""
 _POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "img-src data:; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -216,8 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(answer)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    do_HEAD = do_GET  # noqa: N815 - named by the base class
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         """Refuse every other method: the base class looks for ``do_<METHOD>``."""
