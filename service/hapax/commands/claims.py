@@ -127,9 +127,7 @@ def rebuild(
 
 @app.command()
 def adopt(
-    dry_run: screen.DryRun = False,
-    yes: screen.YesFlag = False,
-    as_json: screen.JsonFlag = False,
+    dry_run: screen.DryRun = False, yes: screen.YesFlag = False, as_json: screen.JsonFlag = False
 ) -> None:
     """Let claims and offsets of another Kafka cluster belong to the one that answers now.
 

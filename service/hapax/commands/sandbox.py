@@ -95,8 +95,7 @@ def up(
         int, typer.Option(min=0, max=PORT_MAX, help="Port of Redis; 0: a free one.")
     ] = 0,
     env_file: Annotated[
-        Path | None,
-        typer.Option(help="Also write the environment to this file.", metavar="FILE"),
+        Path | None, typer.Option(help="Also write the environment to this file.", metavar="FILE")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, not shell lines.")

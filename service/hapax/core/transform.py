@@ -103,10 +103,7 @@ class Transformer:
         self._interrupt = Interrupt()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt

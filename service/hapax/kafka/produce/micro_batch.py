@@ -238,10 +238,7 @@ class KafkaPublisher:
             yield chunk
 
     def _write(
-        self,
-        marker: Marker,
-        chunks: Iterable[Chunk],
-        lanes: dict[int, LaneMarker] | None = None,
+        self, marker: Marker, chunks: Iterable[Chunk], lanes: dict[int, LaneMarker] | None = None
     ) -> dict[str, int]:
         records = self._marked.send(chunks)
         others = {

@@ -256,10 +256,7 @@ class KafkaTransaction(KafkaProducing):
         self._roll_back(outbox)
         content, refused = self._learn(outbox, step, outbox.failures | {error.code()})
         raise BatchAbortedError(
-            f"{step}: {describe(error)}",
-            refused=refused,
-            content=content,
-            resolved=resolved,
+            f"{step}: {describe(error)}", refused=refused, content=content, resolved=resolved
         )
 
     def _roll_back(self, outbox: Outbox) -> None:

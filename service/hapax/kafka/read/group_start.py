@@ -125,9 +125,7 @@ def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]
 
 
 def positions(
-    settings: Settings,
-    answers: Mapping[Where, TopicPartition],
-    logs: Mapping[Where, LogOffsets],
+    settings: Settings, answers: Mapping[Where, TopicPartition], logs: Mapping[Where, LogOffsets]
 ) -> dict[Where, int | None]:
     """``answers``: of all partitions of their topics. None: refused. Raises as ``spans``."""
     found: dict[Where, int | None] = {

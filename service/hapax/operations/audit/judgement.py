@@ -197,12 +197,7 @@ _VIEWS = (
         by="id",
         few=True,
     ),
-    View(
-        "old",
-        "select distinct id from effects where id is not null",
-        by="id",
-        few=True,
-    ),
+    View("old", "select distinct id from effects where id is not null", by="id", few=True),
     View(
         "decided",
         """

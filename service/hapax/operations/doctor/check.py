@@ -179,12 +179,7 @@ class Check(NamedTuple):
 
 
 def check(
-    name: str,
-    *,
-    needs: Needs = "brokers",
-    now: bool = False,
-    at: At | None = None,
-    sound: str = "",
+    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None, sound: str = ""
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
