@@ -73,9 +73,7 @@ def forget(
             owners = asked.owners(wanted, event_id)
             told = ", ".join(str(owned.owner) for owned in owners.values())
             screen.confirm(f"Forget that {event_id} belongs to {told}?", yes=yes)
-            forgotten = {
-                source: owned for source, owned in owners.items() if asked.forget(wanted, source)
-            }
+            forgotten = {kind: one for kind, one in owners.items() if asked.forget(wanted, kind)}
     _print_owners(event_id, forgotten, as_json=as_json)
 
 

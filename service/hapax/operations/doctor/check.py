@@ -187,15 +187,7 @@ def check(
 
 
 ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
-
-
-def warn(saw: str, fix: str) -> CheckResult:
-    return CheckResult(Verdict.WARN, saw, fix)
-
-
-def fail(saw: str, fix: str) -> CheckResult:
-    """Return where records are, or can be, lost, doubled or stuck."""
-    return CheckResult(Verdict.FAIL, saw, fix)
+warn, fail = partial(CheckResult, Verdict.WARN), partial(CheckResult, Verdict.FAIL)
 
 
 def number(text: str | None) -> int | None:
