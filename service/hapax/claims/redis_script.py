@@ -86,12 +86,7 @@ class Store:
     """
 
     def __init__(
-        self,
-        client: Redis,
-        options: StoreOptions,
-        clock: StoreClock,
-        *,
-        keeps: Callable[[], None],
+        self, client: Redis, options: StoreOptions, clock: StoreClock, *, keeps: Callable[[], None]
     ) -> None:
         self.client, self.clock, self.keeps = client, clock, keeps
         self.base = base_key(options.app)

@@ -73,9 +73,7 @@ def forget(
             owners = asked.owners(wanted, event_id)
             told = ", ".join(str(owned.owner) for owned in owners.values())
             screen.confirm(f"Forget that {event_id} belongs to {told}?", yes=yes)
-            forgotten = {
-                source: owned for source, owned in owners.items() if asked.forget(wanted, source)
-            }
+            forgotten = {kind: one for kind, one in owners.items() if asked.forget(wanted, kind)}
     _print_owners(event_id, forgotten, as_json=as_json)
 
 
@@ -127,9 +125,7 @@ def rebuild(
 
 @app.command()
 def adopt(
-    dry_run: screen.DryRun = False,
-    yes: screen.YesFlag = False,
-    as_json: screen.JsonFlag = False,
+    dry_run: screen.DryRun = False, yes: screen.YesFlag = False, as_json: screen.JsonFlag = False
 ) -> None:
     """Let claims and offsets of another Kafka cluster belong to the one that answers now.
 

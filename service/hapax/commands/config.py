@@ -35,8 +35,7 @@ def show(given_by: dict[str, str], as_json: screen.JsonFlag = False) -> None:
         screen.print_json(found)
         return
     screen.show(
-        effective,
-        {"variable": str, "value": effective.__getitem__, "from": origins.__getitem__},
+        effective, {"variable": str, "value": effective.__getitem__, "from": origins.__getitem__}
     )
 
 

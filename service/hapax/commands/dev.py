@@ -35,8 +35,7 @@ def dev(
         int, typer.Option(min=1, max=1000, help="Of each topic of the settings.")
     ] = 4,
     once: Annotated[
-        bool,
-        typer.Option("--once", help="Process standard input, show what came out, and end."),
+        bool, typer.Option("--once", help="Process standard input, show what came out, and end.")
     ] = False,
     data: DataFolder = None,
 ) -> None:

@@ -176,9 +176,8 @@ def skip(
         settings = screen.environment_settings()
         letter = settings.dead_letter.topic if dead_letter else None
         if dead_letter and letter is None:
-            raise ConfigurationError(
-                ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
-            )
+            problem = "HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"
+            raise ConfigurationError([problem])
         from hapax.operations.moving import Moving
 
         with Moving(settings, line.show) as work:

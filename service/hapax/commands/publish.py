@@ -214,17 +214,15 @@ def _topic(topic: str | None, settings: Settings) -> str:
             raise ConfigurationError([f"--topic {topic}: no topic can have this name"])
         return topic
     if len(settings.input.topics) > 1:
-        raise ConfigurationError(
-            [f"name the topic: --topic with one of {', '.join(settings.input.topics)}"]
-        )
+        problem = f"name the topic: --topic with one of {', '.join(settings.input.topics)}"
+        raise ConfigurationError([problem])
     return settings.input.topics[0]
 
 
 def _pointer(option: str, text: str) -> str:
     if text and not text.startswith("/"):
-        raise ConfigurationError(
-            [f"{option} {text}: a JSON pointer begins with a slash, /order/id"]
-        )
+        problem = f"{option} {text}: a JSON pointer begins with a slash, /order/id"
+        raise ConfigurationError([problem])
     return text
 
 

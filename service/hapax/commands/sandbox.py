@@ -95,8 +95,7 @@ def up(
         int, typer.Option(min=0, max=PORT_MAX, help="Port of Redis; 0: a free one.")
     ] = 0,
     env_file: Annotated[
-        Path | None,
-        typer.Option(help="Also write the environment to this file.", metavar="FILE"),
+        Path | None, typer.Option(help="Also write the environment to this file.", metavar="FILE")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, not shell lines.")
@@ -150,13 +149,12 @@ def up(
             ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
             if registry:
                 ours |= sandbox.registry.environment()
+            ours |= more
             if env_file is not None:
-                lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
+                lines = [f"{name}={value}\n" for name, value in ours.items()]
                 env_file.write_text("".join([_WRITTEN, *lines]))
-            exports = (
-                f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items()
-            )
-            typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
+            exports = (f"export {name}={shlex.quote(value)}" for name, value in ours.items())
+            typer.echo(json.dumps(ours) if as_json else "\n".join(exports))
             if spark_workers:
                 typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
             typer.echo("Running. Ctrl-C ends it and its processes.", err=True)

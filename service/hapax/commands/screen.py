@@ -45,9 +45,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A variable, in place of the environment's; repeatable.",
+        "--set", metavar="NAME=VALUE", help="A variable, in place of the environment's; repeatable."
     ),
 ]
 Since = Annotated[

@@ -158,9 +158,7 @@ def run(
 
 
 @app.command("help")
-def help_(
-    command: Annotated[list[str] | None, typer.Argument(help="Its name.")] = None,
-) -> None:
+def help_(command: Annotated[list[str] | None, typer.Argument(help="Its name.")] = None) -> None:
     """Print what a command does and takes, as --help after its name does.
 
     Example: hapax help offsets rewind

@@ -116,10 +116,7 @@ class Isolation:
         self._at_once = at_once
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:

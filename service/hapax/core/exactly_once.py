@@ -225,17 +225,13 @@ class ExactlyOnce:
         except (BatchAbortedError, ProducerDeadError) as error:
             error.transaction_s = self._clock.monotonic() - began_s
             if isinstance(error, BatchAbortedError):
-                _blame(error, batch, plan)
+                # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
+                blamed = {plan.sources[index]: why for index, why in error.refused.items()}
+                error.culprits = {
+                    (at := batch.coordinates(index)): condemn(at, why, plan.failures.get(index))
+                    for index, why in blamed.items()
+                }
             raise
-
-
-def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
-    """Name records: adapters know messages. DeadLetterLimitError: a letter is cut to its end."""
-    blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
-    error.culprits = {
-        (at := batch.coordinates(index)): condemn(at, reason, plan.failures.get(index))
-        for index, reason in blamed.items()
-    }
 
 
 def _name(batch: Batch, found: Identified) -> None:

@@ -27,13 +27,7 @@ class LaterCalls:
     ``now_ms``: Unix time in milliseconds, for due times outlive the process.
     """
 
-    def __init__(
-        self,
-        calls: AppliesAll,
-        retrying: Retrying,
-        *,
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, calls: AppliesAll, retrying: Retrying, *, now_ms: Callable[[], int]) -> None:
         assert retrying.topic is not None
         self._calls = calls
         self._retrying = retrying
@@ -41,10 +35,7 @@ class LaterCalls:
         self._now_ms = now_ms
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         known = {**self.not_due(records), **fates}
         called = self._calls.apply_all(records, interrupt, known)
@@ -64,10 +55,7 @@ class LaterCalls:
         return known
 
     def finish(
-        self,
-        records: Sequence[Record],
-        results: list[Result | None],
-        kept: Collection[int] = (),
+        self, records: Sequence[Record], results: list[Result | None], kept: Collection[int] = ()
     ) -> list[Result | None]:
         """Return results with the place where each record waits that asked for a later try.
 

@@ -163,10 +163,7 @@ class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results of the records, in their order: of all, or of a prefix.
 
@@ -236,10 +233,7 @@ class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
 
     def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
+        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
     ) -> Asked:
         """Send what ``claim`` sends, and return before the answer; raises nothing of the store.
 

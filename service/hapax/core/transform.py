@@ -103,10 +103,7 @@ class Transformer:
         self._interrupt = Interrupt()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt
@@ -448,15 +445,13 @@ _NONE_TAKEN: Any = object()
 
 def _parameter(function: Callable[..., Any]) -> Any:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        given = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return None  # written in C, without a signature: it is called with one record
-    needed = [one for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
-    named = [one for one in parameters if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
-    places = [
-        one for one in parameters if one.kind in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}
-    ]
-    if not parameters and (_yields(function) or _yields(function, asynchronous=True)):
+    needed = [one for one in given if one.default is one.empty and one.kind in _POSITIONAL]
+    named = [one for one in given if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
+    places = [one for one in given if one.kind in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}]
+    if not given and (_yields(function) or _yields(function, asynchronous=True)):
         return _NONE_TAKEN
     if len(needed) > 1 or named or not places:
         raise ValueError(

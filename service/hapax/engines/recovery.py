@@ -183,9 +183,7 @@ class Recovery:
         """Undo an intake whose transaction never committed: its records are read again."""
         self._source.rewind(batch.first)
         self._ends.forget(batch.first)
-        self._ends.note(
-            {where: end for where, end in batch.next.items() if where not in batch.first}
-        )
+        self._ends.note({at: end for at, end in batch.next.items() if at not in batch.first})
 
     # -- producer -------------------------------------------------------------------------
 

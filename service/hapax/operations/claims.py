@@ -174,9 +174,8 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
 
     store = claim_store(settings, on_emptied=emptied)
     if store is None:
-        raise ConfigurationError(
-            ["HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"]
-        )
+        problem = "HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"
+        raise ConfigurationError([problem])
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked

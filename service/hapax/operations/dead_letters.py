@@ -66,9 +66,8 @@ class DeadLetters(Operation):
     def __init__(self, settings: Settings, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
-            raise ConfigurationError(
-                ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
-            )
+            problem = "HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"
+            raise ConfigurationError([problem])
         super().__init__(settings, tell)
         self.topic = topic
 

@@ -332,8 +332,6 @@ class Moving(Operation):
         ends = {one.where: one.log.last_stable for one in placed}
         return {where: min(found.get(where, end), end) for where, end in ends.items()}
 
-    def _written(
-        self, moves: Iterable[Move]
-    ) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
+    def _written(self, due: Iterable[Move]) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
         cluster_id = self._group.cluster_id()
-        return {move.placed.where: (move.offset, move.placed.moved(cluster_id)) for move in moves}
+        return {move.placed.where: (move.offset, move.placed.moved(cluster_id)) for move in due}

@@ -113,10 +113,8 @@ def publish(
         sender.send(_messages(how, lines, tell, size))
     except LineError as error:
         sender.abort()
-        so_far = (
-            "nothing was published" if transactional else f"{sender.delivered:,} before it were"
-        )
-        raise HapaxError(f"{error}; {so_far}") from error
+        done = "nothing was published" if transactional else f"{sender.delivered:,} before it were"
+        raise HapaxError(f"{error}; {done}") from error
     except BaseException:
         sender.abort()
         raise

@@ -147,6 +147,4 @@ def await_decided(
 
 
 def _before(places: list[TopicPartition], stable: Progress, highs: Progress) -> Undecided:
-    return {
-        where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
-    }
+    return {at: (stable[at], highs[at]) for at in places if stable[at] < highs[at]}

@@ -118,7 +118,8 @@ def _fetch(lock: Lock, jars: Path) -> None:
         target.mkdir()
         count = len(locked(lock))
         say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
-        maven = _maven_with_settings()
+        own = not os.environ.get(REPOSITORY) and (Path.home() / ".m2" / "settings.xml").is_file()
+        maven = shutil.which("mvn") if own else None
         if maven is None:
             download(lock, target)
         else:
@@ -132,12 +133,6 @@ def _fetch(lock: Lock, jars: Path) -> None:
                 archive.extractall(target)
             path.unlink()
         target.rename(jars)
-
-
-def _maven_with_settings() -> str | None:
-    if os.environ.get(REPOSITORY) or not (Path.home() / ".m2" / "settings.xml").is_file():
-        return None
-    return shutil.which("mvn")
 
 
 def _by_maven(lock: Lock, maven: str, target: Path) -> None:

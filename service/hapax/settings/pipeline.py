@@ -296,9 +296,7 @@ class SparkSettings(SettingsGroup):
     master: Annotated[str, ADDRESS] = Field(default="local[*]", repr=False)
     """Where tasks run: local[N] within this container, or the address of a cluster
     (spark://host:port, k8s://https://host:port)."""
-    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
-        default_factory=dict, repr=False
-    )
+    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field({}, repr=False)
     """As HAPAX_KAFKA__PROPERTIES, for Spark."""
     ship: Annotated[tuple[str, ...] | None, PATHS] = None
     """What executors of a cluster get in addition to the module or package of the function:

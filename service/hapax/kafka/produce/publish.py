@@ -60,9 +60,8 @@ class Sender:
         except KafkaException as error:
             raise no_broker(self._settings, error) from error
         if found.error is not None:
-            raise PreflightError(
-                [f"topic {topic} does not exist or may not be written: {describe(found.error)}"]
-            )
+            problem = f"topic {topic} does not exist or may not be written: {describe(found.error)}"
+            raise PreflightError([problem])
         if self._transactional:
             try:
                 self._producer.init_transactions(CALL_TIMEOUT_S)
@@ -110,9 +109,8 @@ class Sender:
         except CLIENT_ERRORS as error:
             delivered, self.delivered = self.delivered, 0
             raise HapaxError(
-                f"it is unknown whether the {delivered:,} records were committed "
-                f"({_said(error)}); check "
-                "the topic before you publish them again"
+                f"it is unknown whether the {delivered:,} records were committed ({_said(error)}); "
+                "check the topic before you publish them again"
             ) from error
 
     def abort(self) -> None:

@@ -72,7 +72,11 @@ class KafkaTransaction(KafkaProducing):
             if reaction(failure) is Reaction.AGAIN and in_time:
                 continue
             if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                raise PreflightError([self._timeout_problem()])
+                problem = (
+                    f"HAPAX_TRANSACTION__TIMEOUT={self._properties['transaction.timeout.ms']}ms is"
+                    " longer than the brokers' transaction.max.timeout.ms allows: shorten it"
+                )
+                raise PreflightError([problem])
             if failure.code() in REFUSED:
                 raise PreflightError([f"the brokers refuse the producer: {describe(failure)}"])
             raise ProducerDeadError(
@@ -80,13 +84,6 @@ class KafkaTransaction(KafkaProducing):
             )
         self._outbox = outbox
         return metadata
-
-    def _timeout_problem(self) -> str:
-        timeout_ms = self._properties["transaction.timeout.ms"]
-        return (
-            f"HAPAX_TRANSACTION__TIMEOUT={timeout_ms}ms is longer than the brokers'"
-            " transaction.max.timeout.ms allows: shorten it"
-        )
 
     def _init(self, outbox: Outbox) -> KafkaError | None:
         with self._watch("init_transactions"):
@@ -256,10 +253,7 @@ class KafkaTransaction(KafkaProducing):
         self._roll_back(outbox)
         content, refused = self._learn(outbox, step, outbox.failures | {error.code()})
         raise BatchAbortedError(
-            f"{step}: {describe(error)}",
-            refused=refused,
-            content=content,
-            resolved=resolved,
+            f"{step}: {describe(error)}", refused=refused, content=content, resolved=resolved
         )
 
     def _roll_back(self, outbox: Outbox) -> None:

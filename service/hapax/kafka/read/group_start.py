@@ -125,9 +125,7 @@ def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]
 
 
 def positions(
-    settings: Settings,
-    answers: Mapping[Where, TopicPartition],
-    logs: Mapping[Where, LogOffsets],
+    settings: Settings, answers: Mapping[Where, TopicPartition], logs: Mapping[Where, LogOffsets]
 ) -> dict[Where, int | None]:
     """``answers``: of all partitions of their topics. None: refused. Raises as ``spans``."""
     found: dict[Where, int | None] = {
@@ -138,9 +136,7 @@ def positions(
         topic: [CommittedMetadata.of(answers[where]) for where in found if where[0] == topic]
         for topic in topics_of(missing)
     }
-    fresh = [
-        where for where in missing if not beside[where[0]] and where[0] != settings.retry_topic
-    ]
+    fresh = [at for at in missing if not beside[at[0]] and at[0] != settings.retry_topic]
     lost = _lost(settings, fresh)
     placed = [w for w in missing if w[0] != settings.retry_topic and by_start(w[1], beside[w[0]])]
     start = settings.start

@@ -66,9 +66,8 @@ class _Lookup:
             return self._highs | self._from(0 if time_ms is None else max(0, time_ms))
         missing = [f"{topic}/{n}" for topic, n in self._places if (topic, n) not in named]
         if missing:
-            raise ConfigurationError(
-                [f"{text} names no offset of {', '.join(missing)}: name one of every partition"]
-            )
+            problem = f"{text} names no offset of {', '.join(missing)}: name one of every partition"
+            raise ConfigurationError([problem])
         return {where: named[where] for where in self._places}
 
     def _from(self, time_ms: int) -> Progress:

@@ -197,12 +197,7 @@ _VIEWS = (
         by="id",
         few=True,
     ),
-    View(
-        "old",
-        "select distinct id from effects where id is not null",
-        by="id",
-        few=True,
-    ),
+    View("old", "select distinct id from effects where id is not null", by="id", few=True),
     View(
         "decided",
         """
@@ -343,9 +338,7 @@ def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
         "select place, fate, count(*) from placed where fate <> 'judged' group by place, fate"
     )
     orphans = engine.rows("select place, sum(effects) from orphans group by place")
-    more += [
-        (place, "gone" if scope.inputs[place].compacted else "orphaned", n) for place, n in orphans
-    ]
+    more += [(at, "gone" if scope.inputs[at].compacted else "orphaned", n) for at, n in orphans]
     if engine.rows("select 1 from late limit 1"):
         disordered = "select place, 'out_of_order', count(*) from disordered group by place"
         more += engine.rows(disordered)

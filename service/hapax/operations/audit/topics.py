@@ -75,9 +75,8 @@ def audit(
     if options.transform:
         load_form(settings.transform)  # its errors are reported before anything starts
     if engine == "spark" and find_spec("pyspark") is None:
-        raise ConfigurationError(
-            ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
-        )
+        problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
+        raise ConfigurationError([problem])
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         opened: AbstractContextManager[Engine] = LocalAudit.opened(report)

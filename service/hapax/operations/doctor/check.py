@@ -179,12 +179,7 @@ class Check(NamedTuple):
 
 
 def check(
-    name: str,
-    *,
-    needs: Needs = "brokers",
-    now: bool = False,
-    at: At | None = None,
-    sound: str = "",
+    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None, sound: str = ""
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
@@ -192,15 +187,7 @@ def check(
 
 
 ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
-
-
-def warn(saw: str, fix: str) -> CheckResult:
-    return CheckResult(Verdict.WARN, saw, fix)
-
-
-def fail(saw: str, fix: str) -> CheckResult:
-    """Return where records are, or can be, lost, doubled or stuck."""
-    return CheckResult(Verdict.FAIL, saw, fix)
+warn, fail = partial(CheckResult, Verdict.WARN), partial(CheckResult, Verdict.FAIL)
 
 
 def number(text: str | None) -> int | None:

@@ -117,7 +117,8 @@ def _target_context(settings: Settings) -> CheckContext:
 
 
 def _look(settings: Settings, rights: Iterable[Right], group: str) -> ClusterState:
-    ages_of, ids = partial(positions.ages_ms, settings), neighbours.tried_ids(rights)
+    needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
+    ids, ages_of = tuple(map(neighbours.tried_id, needed)), partial(positions.ages_ms, settings)
     look = ClusterLook(settings, output_topics(settings), ids, group, ages_of).state
     try:
         return run_in_subprocess(look)

@@ -50,7 +50,7 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     if topic in settings.input.topics:
         kept = number(topic_settings.get("retention.ms"))
         if kept is not None and kept > 0:
-            ages |= {half(kept), most(kept)}
+            ages |= {kept // 2, kept * 9 // 10}
         if settings.dedup.enabled:
             ages |= {settings.dedup.ttl_ms, HOUR_MS}
     return tuple(sorted(ages))
@@ -129,9 +129,8 @@ def _positions(context: CheckContext) -> Iterator[CheckResult]:
                 continue
             if at < ends.log_start:
                 yield fail(
-                    f"{place}: the group is at {at}, the log begins at "
-                    f"{ends.log_start}: {ends.log_start - at} offsets are gone; the service "
-                    "exits with code 6",
+                    f"{place}: the group is at {at}, the log begins at {ends.log_start}: "
+                    f"{ends.log_start - at} offsets are gone; the service exits with code 6",
                     "decide about the gap as docs/runbooks.md describes, and raise the retention",
                 )
             elif at > ends.high_watermark:
@@ -178,16 +177,6 @@ def _open(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: no transaction stayed open")
 
 
-def half(kept: int) -> int:
-    """Return the age from which on retention is near."""
-    return kept // 2
-
-
-def most(kept: int) -> int:
-    """Return the age from which on records may go any moment: segments go as a whole."""
-    return kept * 9 // 10
-
-
 @check("retention", now=True, at="input")
 def _retention(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in context.inputs.items():
@@ -198,7 +187,8 @@ def _retention(context: CheckContext) -> Iterator[CheckResult]:
         if kept is None:
             yield ok(f"{name}: no record is deleted for its age")
             continue
-        late, soon = _unread(context, name, most(kept)), _unread(context, name, half(kept))
+        # From nine tenths on records may go any moment: segments go as a whole.
+        late, soon = (_unread(context, name, age) for age in (kept * 9 // 10, kept // 2))
         fix = f"{set_topic(name, 'retention.ms=…')} to a longer time, and add processes"
         ground = f"retention.ms={kept} ({duration_text(kept)})"
         if late:
