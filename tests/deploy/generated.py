@@ -18,7 +18,7 @@ import hapax
 from hapax import context, publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
-from hapax.dev.project import FILES
+from hapax.dev import FILES
 from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.dev.project import create_project
+from hapax.dev import create_project
 from hapax.dev.session import FileChanges
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured

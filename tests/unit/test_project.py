@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from hapax.dev.project import create_project
+from hapax.dev import create_project
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from tests.kit.commands import output_of

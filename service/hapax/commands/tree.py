@@ -181,7 +181,7 @@ def init(
     """
     screen.require_tools("dev")
     with screen.refusals(prefix="hapax: "):
-        from hapax.dev.project import create_project
+        from hapax.dev import create_project
 
         written = create_project(name, Path())
     for file in written:
