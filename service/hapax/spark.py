@@ -27,13 +27,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ConfigurationError,
-    PositionLostError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.micro_batches import Marker
 from hapax.engines.spark.dataframe.parts import (
     DeskAddress,
@@ -136,13 +130,13 @@ class HapaxSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
         """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
-            raise ConfigurationError([COMPLETE])
+            raise errors.ConfigurationError([COMPLETE])
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark calls it so
         """Refuse a batch write."""
-        raise ConfigurationError([BATCH])
+        raise errors.ConfigurationError([BATCH])
 
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
@@ -150,7 +144,7 @@ class HapaxSink(DataSource):
         settings = settings_of(options)
         parallel = settings.spark.publish == "parallel"
         if parallel and cls.desk is None:
-            raise ConfigurationError([NO_DESK])
+            raise errors.ConfigurationError([NO_DESK])
         inputs = frozenset(settings.input.topics) - {_NONE}
         return msgspec.structs.replace(
             options, durable=parallel, inputs=inputs, topic=settings.output.topic
@@ -205,9 +199,9 @@ def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
                 publish_lane(marked, *given, published, attempts_max=settings.retry.attempts)
     except StagedRowsError as error:
         problem, lost = error.what, True
-    except PositionLostError as error:
+    except errors.PositionLostError as error:
         problem, lost = str(error), True
-    except (StopError, BatchAbortedError, ProducerDeadError) as error:
+    except (errors.StopError, errors.BatchAbortedError, errors.ProducerDeadError) as error:
         problem = str(error)
     done = (published.done, len(plan.shares), published.records, published.attempts)
     return LaneReport(plan.lane, *done, problem, lost)
@@ -237,8 +231,8 @@ def settings_of(options: SinkOptions) -> Settings:
             kafka = settings.kafka.model_copy(update=more)
             settings = settings.model_copy(update={"kafka": kafka})
             check_client_properties(settings)
-    except ConfigurationError as error:
-        raise ConfigurationError([*map(options.names, error.problems)]) from None
+    except errors.ConfigurationError as error:
+        raise errors.ConfigurationError([*map(options.names, error.problems)]) from None
     return settings
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+    from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events.service import ClientEvents
 
@@ -114,6 +115,11 @@ def configure_logs(
     )
     LOGGERS[:] = [cast("FilteringBoundLogger", logger.bind(**bound))]
     return LOGGERS[0]
+
+
+def who(settings: Settings) -> dict[str, Any]:
+    """Return what every line of a process carries."""
+    return {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
 
 
 def of_business(processor: Processor) -> FilteringBoundLogger:

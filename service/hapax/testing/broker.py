@@ -316,11 +316,7 @@ class MemoryBroker:
             )
 
     def add_offsets(
-        self,
-        name: Name,
-        member: tuple[str, int],
-        progress: Progress,
-        marks: Marks | None = None,
+        self, name: Name, member: tuple[str, int], progress: Progress, marks: Marks | None = None
     ) -> None:
         producer = self._producer(name)
         if OFFSETS not in producer.places:

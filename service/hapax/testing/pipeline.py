@@ -201,10 +201,7 @@ class _NotedCalls:
         self.filtered.clear()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         results = self._inner.apply_all(records, interrupt, fates)
         for record, result in zip(records, results, strict=False):

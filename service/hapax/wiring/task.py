@@ -15,14 +15,9 @@ from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt, without_ctrl_c
 from hapax.core.limits import RetryPolicy
 from hapax.core.transform import load_form
+from hapax.engines import overlapping_calls
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.overlapping_calls import (
-    GatheredCalls,
-    call_limits,
-    open_transformer,
-    overlapping,
-    take_counted,
-)
+from hapax.engines.overlapping_calls import GatheredCalls
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.spark_sources import KafkaRange
@@ -30,7 +25,7 @@ from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
-from hapax.telemetry.logs import ClientLogger, configure_logs
+from hapax.telemetry.logs import ClientLogger, configure_logs, who
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
 
@@ -61,28 +56,26 @@ def run_plans(
         "json",
         stream=sys.stderr,
         strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
-        app=settings.app,
-        instance=settings.instance,
-        engine=settings.engine,
+        **who(settings),
     )
     with without_ctrl_c():
         for plan in plans:
             report = RangeTask(settings, plan, cluster_id=cluster_id).run()
-            report.counted = take_counted()
+            report.counted = overlapping_calls.take_counted()
             yield report
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     form = load_form(name)
-    if overlapping(form, limits):
+    if overlapping_calls.overlapping(form, limits):
         return _opened(name, limits)
-    return open_transformer(form, limits)
+    return overlapping_calls.open_transformer(form, limits)
 
 
 @cache
 def _opened(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     """Set a transform up once for the Python process of an executor, which runs many ranges."""
-    return open_transformer(load_form(name), limits)
+    return overlapping_calls.open_transformer(load_form(name), limits)
 
 
 class RangeTask(Task):
@@ -134,15 +127,10 @@ class RangeTask(Task):
 
     def isolation(self) -> Isolation:
         settings = self._settings
-        transformer = _transformer(settings.transform, call_limits(settings))
+        transformer = _transformer(settings.transform, overlapping_calls.call_limits(settings))
         if isinstance(transformer, GatheredCalls):
             self.watchdog.follow(transformer.calls.tick)
-        return parts.isolation(
-            settings,
-            transformer,
-            on_death=self._events.crashing_record_found,
-            on_failure=self._events.isolation_failed,
-        )
+        return parts.isolation(settings, transformer, self._events)
 
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack

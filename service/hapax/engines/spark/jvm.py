@@ -377,13 +377,6 @@ def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> Non
 
 
 def _executor(java: Any) -> Executor:
-    return Executor(
-        name=java.id(),
-        address=java.hostPort(),
-        cores=java.totalCores(),
-        running=java.activeTasks(),
-        done=java.completedTasks(),
-        failed=java.failedTasks(),
-        memory_bytes=java.memoryUsed(),
-        memory_max_bytes=java.maxMemory(),
-    )
+    tasks = (java.activeTasks(), java.completedTasks(), java.failedTasks())
+    memory_bytes = (java.memoryUsed(), java.maxMemory())
+    return Executor(java.id(), java.hostPort(), java.totalCores(), *tasks, *memory_bytes)

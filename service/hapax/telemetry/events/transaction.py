@@ -290,9 +290,7 @@ def _line(settled: BatchResult, now_s: float) -> Merged:
 
 
 def _trace(settled: BatchResult) -> dict[str, str]:
-    if settled.trace is None:
-        return {}
-    return {"trace_id": settled.trace[0], "span_id": settled.trace[1]}
+    return dict(zip(("trace_id", "span_id"), settled.trace or (), strict=False))
 
 
 def _inputs(settled: BatchResult) -> dict[str, int]:

@@ -273,11 +273,7 @@ class Status:
             for labels, value in self.metrics.records_dead_lettered.series()
         )
         return [
-            {
-                "reason": reason,
-                "count": count,
-                "command": _listing(reason) if listed else None,
-            }
+            {"reason": reason, "count": count, "command": _listing(reason) if listed else None}
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
 

@@ -333,6 +333,11 @@ class Publication(msgspec.Struct):
             and size > self.spool.inline_bytes_max
         )
 
+    @property
+    def _of(self) -> tuple[MicroBatch, str, str, frozenset[str]]:
+        publishing = self.publishing
+        return self.batch, publishing.app, publishing.topic, publishing.inputs
+
     def _together(self) -> PublishedBatch:
         done = self.publishing.publisher.publish(self.batch, self._chunks)
         if not isinstance(done, FixedBatch):
@@ -360,16 +365,7 @@ class Publication(msgspec.Struct):
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
         publishing = self.publishing
         plans = [
-            LanePlan(
-                lane,
-                fixed.manifest,
-                shares,
-                self.batch,
-                publishing.app,
-                publishing.topic,
-                publishing.inputs,
-                self.spool.address,
-            )
+            LanePlan(lane, fixed.manifest, shares, *self._of, self.spool.address)
             for lane, shares in enumerate(manifest.lanes)
         ]
         reports = publishing.run(plans)
@@ -382,7 +378,6 @@ class Publication(msgspec.Struct):
         return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
 
     def _chunks(self) -> Iterator[list[Message]]:
-        publishing = self.publishing
-        writing = Writing(self.batch, publishing.app, publishing.topic, publishing.inputs)
+        writing = Writing(*self._of)
         for parcel in self.parcels:
             yield from map(writing.messages, self.spool.rows(parcel))
