@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
+_log = logging.getLogger("hapax.sink")
 _NONE = "_"
 COMPLETE = (
     "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
@@ -254,12 +255,9 @@ def _watched(settings: Settings) -> Iterator[Around]:
     """Give what the clients of this process are built with; a call that hangs ends it."""
     from hapax.engines.watchdog import Watchdog
 
-    log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(
         settings.watchdog.timeout_ms / 1000,
-        on_overrun=lambda call, seconds: log.critical(
-            "hapax sink: %s hangs for %.0f s", call, seconds
-        ),
+        on_overrun=lambda *hung: _log.critical("hapax sink: %s hangs for %.0f s", *hung),
     )
     watchdog.start()
     try:
@@ -276,6 +274,4 @@ def _consumer_logged(level: int, _form: str, *parts: object) -> None:
 def _forward(client: str, level: int, facility: str, text: str) -> None:
     # What matters goes to Python's logging, and so to standard error.
     if level >= logging.WARNING:
-        logging.getLogger("hapax.sink").warning(
-            "hapax sink: %s: %s: %s", client, facility, text[:300]
-        )
+        _log.warning("hapax sink: %s: %s: %s", client, facility, text[:300])

@@ -97,9 +97,8 @@ def share(settings: Settings, events: Events) -> Shared:
     clock, interrupt = time, Interrupt()
     lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
     watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
-    watchdog.limit_stop(
-        lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
-    )
+    last_s = settings.transaction.timeout_ms / 1000 + FAREWELL_S
+    watchdog.limit_stop(lambda: lifecycle.overdue, last_s)
     attempt_s, whole_s = call_limits_s(settings)
     watchdog.limit_calls(interrupt, attempt_s, events.call_hung, whole_s)
     native = record_path(settings).path
@@ -209,13 +208,8 @@ def worker(
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=budgets)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
-    bare = ExactlyOnce(
-        steps(settings, claims, lookup, isolation, elsewhere=elsewhere),
-        source,
-        transaction,
-        clock=shared.clock,
-        interrupt=shared.interrupt,
-    )
+    made = steps(settings, claims, lookup, isolation, elsewhere=elsewhere)
+    bare = ExactlyOnce(made, source, transaction, clock=shared.clock, interrupt=shared.interrupt)
     core = traced(settings, bare)
     suspects = Suspects(
         source, core, isolation, shared.events, records_max=settings.transaction.records_max
@@ -263,13 +257,10 @@ def steps(
     dedup, out, retry = settings.dedup, settings.output, policy.topic
     encoded, now = formats.output != "bytes", out.timestamp == "now"
     identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
+    asked = ClaimOwners(owners, identity, batch_max=settings.transaction.records_max)
     return Steps(
         identity=identity,
-        claiming=Claiming(
-            claims,
-            ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
-            pass_on_outage=dedup.on_outage == "pass",
-        ),
+        claiming=Claiming(claims, asked, pass_on_outage=dedup.on_outage == "pass"),
         transformer=transformer
         if retry is None
         else LaterCalls(transformer, policy, now_ms=_now_ms),

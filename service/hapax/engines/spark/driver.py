@@ -352,10 +352,8 @@ class Reports:
     def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
         if stuck != self._stuck.get(lane, {}):
             self._stuck[lane] = stuck
-            everywhere = {
-                where: one for each in self._stuck.values() for where, one in each.items()
-            }
-            self._events.partition_stuck(everywhere)
+            found = {where: one for each in self._stuck.values() for where, one in each.items()}
+            self._events.partition_stuck(found)
 
     def _found(self, lane: int) -> None:
         if lane in self._waiting:

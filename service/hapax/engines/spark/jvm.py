@@ -353,9 +353,8 @@ def _children(tell: Tell) -> Iterator[_Children]:
 def watch_executors(
     context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
 ) -> threading.Thread:
-    thread = threading.Thread(
-        target=_watch, args=(context, events, wait), name="executors", daemon=True
-    )
+    given = (context, events, wait)
+    thread = threading.Thread(target=_watch, args=given, name="executors", daemon=True)
     thread.start()
     return thread
 

@@ -184,7 +184,7 @@ class GroupEvents(Narrator):
 
     def _set_reader_lag(self, group: str, lags: Sequence[ReaderLag]) -> None:
         metrics = self._metrics
-        families = (
+        gauges = (
             metrics.reader_lag_records,
             metrics.reader_lag_records_max,
             metrics.reader_lag_open,
@@ -196,8 +196,8 @@ class GroupEvents(Narrator):
         for labels, _value in [*metrics.reader_lag_open.series()]:
             where = (labels["topic"], labels["partition"])
             if labels["group"] == group and where not in found:
-                for family in families:
+                for family in gauges:
                     family.remove(group, *where)
         for where, values in found.items():
-            for family, value in zip(families, values, strict=True):
+            for family, value in zip(gauges, values, strict=True):
                 family.of(group, *where).set(value)

@@ -44,7 +44,7 @@ _MARKS: Final = {
     "rebuild": "producers_rebuilt",
 }
 """What the charts mark, and the total that counts it."""
-_TOTALS: Final = {
+_TOTALS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
     "duplicates": ("records_skipped", {"reason": "duplicate"}),
@@ -278,16 +278,11 @@ class Status:
         ]
 
     def _totals(self) -> dict[str, int]:
-        return {
-            name: int(
-                sum(
-                    value
-                    for labels, value in getattr(self.metrics, row).series()
-                    if wanted.items() <= labels.items()
-                )
-            )
-            for name, (row, wanted) in _TOTALS.items()
-        }
+        def total(row: str, wanted: dict[str, str]) -> int:
+            series = getattr(self.metrics, row).series()
+            return int(sum(value for labels, value in series if wanted.items() <= labels.items()))
+
+        return {name: total(*of) for name, of in _TOTALS.items()}
 
     def _claim_store(self) -> dict[str, Any]:
         away = self.health.claims_away
