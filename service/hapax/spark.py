@@ -166,16 +166,9 @@ class HapaxSink(DataSource):
             lanes = settings.spark.lanes or cls.desk.lanes()
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
-            yield Publishing(
-                publisher,
-                settings.app,
-                settings.output.topic,
-                options.inputs,
-                run,
-                lanes,
-                LogLookup(settings),
-                partial(refused_rows, settings),
-            )
+            rows = (settings.app, settings.output.topic, options.inputs)
+            asked = (LogLookup(settings), partial(refused_rows, settings))
+            yield Publishing(publisher, *rows, run, lanes, *asked)
 
 
 def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:

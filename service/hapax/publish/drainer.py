@@ -339,9 +339,8 @@ class Drainer:
 
     def _delivered(self, sequence: int, error: object, message: Any) -> None:
         if error is None:
-            self._placed[sequence] = Placement(
-                message.topic(), message.partition(), message.offset()
-            )
+            place = (message.topic(), message.partition(), message.offset())
+            self._placed[sequence] = Placement(*place)
 
     @property
     def _due(self) -> bool:

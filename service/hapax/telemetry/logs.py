@@ -107,13 +107,11 @@ def configure_logs(
         form = forms.get(log_format, json_line)
         processors += [_name_error, structlog.processors.format_exc_info, *hide, form]
         target = target or structlog.BytesLogger(stream.buffer)
-    logger = structlog.wrap_logger(
-        target,
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        context_class=dict,
+    kind = structlog.make_filtering_bound_logger(level)
+    own = structlog.wrap_logger(
+        target, processors=processors, wrapper_class=kind, context_class=dict
     )
-    LOGGERS[:] = [cast("FilteringBoundLogger", logger.bind(**bound))]
+    LOGGERS[:] = [cast("FilteringBoundLogger", own.bind(**bound))]
     return LOGGERS[0]
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import ExactlyOnce
@@ -104,6 +104,7 @@ class RangeTask(Task):
         name = lane_id(settings, plan.lane)
         choice = record_path(settings, executor)
         self._events.executor_seen(executor, str(choice))
+        around: dict[str, Any] = {"clock": self.clock, "watch": self.watchdog.watch}
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
@@ -111,19 +112,11 @@ class RangeTask(Task):
             cluster_id=plan.cluster_id,
             start=settings.start,
             logger=ClientLogger(self._events, "consumer"),
-            clock=self.clock,
-            watch=self.watchdog.watch,
             native=choice.path,
+            **around,
         )
-        return source, named_transaction(
-            settings,
-            name,
-            choice.path,
-            clock=self.clock,
-            forward=self._events.librdkafka_logged,
-            watch=self.watchdog.watch,
-            meet_cluster=source.meet_cluster,
-        )
+        around |= {"forward": self._events.librdkafka_logged, "meet_cluster": source.meet_cluster}
+        return source, named_transaction(settings, name, choice.path, **around)
 
     def isolation(self) -> Isolation:
         settings = self._settings

@@ -74,9 +74,8 @@ class GroupEvents(Narrator):
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("lane_open_retried", named(where)):
-            self._logger.error(
-                "lane_open_retried", partition=named(where), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.error("lane_open_retried", partition=named(where), reason=told)
 
     def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
         self._health.outputs_cluster = cluster_id
@@ -143,9 +142,8 @@ class GroupEvents(Narrator):
         """Say that a group, or what it reads, could not be asked for: its series disappear."""
         self._set_reader_lag(group, ())
         if self._first("reader_lag_failed", group):
-            self._logger.warning(
-                "reader_lag_failed", group=printable(group), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.warning("reader_lag_failed", group=printable(group), reason=told)
 
     def _changed(self, event: str, partitions: Iterable[TopicPartition]) -> None:
         self._tell_settled()
