@@ -27,13 +27,7 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ConfigurationError,
-    PositionLostError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.micro_batches import Marker
 from hapax.engines.spark.dataframe.parts import (
     DeskAddress,
@@ -62,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
+_log = logging.getLogger("hapax.sink")
 _NONE = "_"
 COMPLETE = (
     "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
@@ -136,13 +131,13 @@ class HapaxSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
         """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
-            raise ConfigurationError([COMPLETE])
+            raise errors.ConfigurationError([COMPLETE])
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
     def writer(self, *_how: Any, **_named: Any) -> DataSourceWriter:
         """Refuse a batch write."""
-        raise ConfigurationError([BATCH])
+        raise errors.ConfigurationError([BATCH])
 
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
@@ -150,7 +145,7 @@ class HapaxSink(DataSource):
         settings = settings_of(options)
         parallel = settings.spark.publish == "parallel"
         if parallel and cls.desk is None:
-            raise ConfigurationError([NO_DESK])
+            raise errors.ConfigurationError([NO_DESK])
         inputs = frozenset(settings.input.topics) - {_NONE}
         return msgspec.structs.replace(
             options, durable=parallel, inputs=inputs, topic=settings.output.topic
@@ -171,16 +166,9 @@ class HapaxSink(DataSource):
             lanes = settings.spark.lanes or cls.desk.lanes()
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
-            yield Publishing(
-                publisher,
-                settings.app,
-                settings.output.topic,
-                options.inputs,
-                run,
-                lanes,
-                LogLookup(settings),
-                partial(refused_rows, settings),
-            )
+            rows = (settings.app, settings.output.topic, options.inputs)
+            asked = (LogLookup(settings), partial(refused_rows, settings))
+            yield Publishing(publisher, *rows, run, lanes, *asked)
 
 
 def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
@@ -205,9 +193,9 @@ def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
                 publish_lane(marked, *given, published, attempts_max=settings.retry.attempts)
     except StagedRowsError as error:
         problem, lost = error.what, True
-    except PositionLostError as error:
+    except errors.PositionLostError as error:
         problem, lost = str(error), True
-    except (StopError, BatchAbortedError, ProducerDeadError) as error:
+    except (errors.StopError, errors.BatchAbortedError, errors.ProducerDeadError) as error:
         problem = str(error)
     done = (published.done, len(plan.shares), published.records, published.attempts)
     return LaneReport(plan.lane, *done, problem, lost)
@@ -237,8 +225,8 @@ def settings_of(options: SinkOptions) -> Settings:
             kafka = settings.kafka.model_copy(update=more)
             settings = settings.model_copy(update={"kafka": kafka})
             check_client_properties(settings)
-    except ConfigurationError as error:
-        raise ConfigurationError([*map(options.names, error.problems)]) from None
+    except errors.ConfigurationError as error:
+        raise errors.ConfigurationError([*map(options.names, error.problems)]) from None
     return settings
 
 
@@ -260,12 +248,9 @@ def _watched(settings: Settings) -> Iterator[Around]:
     """Give what the clients of this process are built with; a call that hangs ends it."""
     from hapax.engines.watchdog import Watchdog
 
-    log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(
         settings.watchdog.timeout_ms / 1000,
-        on_overrun=lambda call, seconds: log.critical(
-            "hapax sink: %s hangs for %.0f s", call, seconds
-        ),
+        on_overrun=lambda *hung: _log.critical("hapax sink: %s hangs for %.0f s", *hung),
     )
     watchdog.start()
     try:
@@ -282,6 +267,4 @@ def _consumer_logged(level: int, _form: str, *parts: object) -> None:
 def _forward(client: str, level: int, facility: str, text: str) -> None:
     # What matters goes to Python's logging, and so to standard error.
     if level >= logging.WARNING:
-        logging.getLogger("hapax.sink").warning(
-            "hapax sink: %s: %s: %s", client, facility, text[:300]
-        )
+        _log.warning("hapax sink: %s: %s: %s", client, facility, text[:300])

@@ -29,12 +29,7 @@ from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.transform import load_form
 from hapax.core.working_folder import import_path
-from hapax.engines.overlapping_calls import (
-    GatheredCalls,
-    add_counted,
-    open_transformer,
-    take_counted,
-)
+from hapax.engines import overlapping_calls
 from hapax.engines.watchdog import TICK_S, Watchdog
 from hapax.telemetry.logs import configure_logs, relay
 
@@ -98,7 +93,7 @@ class IsolatedCalls:
             how = self._end()
             ended = KilledFromOutside if how.endswith(FROM_OUTSIDE) else Death
             raise ended(how, hung=False) from None
-        add_counted(counted)
+        overlapping_calls.add_counted(counted)
         return results
 
     def _answer(self, channel: socket.socket) -> bytes:
@@ -236,7 +231,7 @@ def main(words: list[str]) -> None:
         limits, *limits_s, names = _LIMITS.decode(receive(channel))
         configure_logs("debug", "json", to=lambda line: say(SAID + line), **dict[str, Any](names))
         sys.path += words[2:]
-        transformer = open_transformer(load_form(words[1] or None), limits)
+        transformer = overlapping_calls.open_transformer(load_form(words[1] or None), limits)
     except (ConfigurationError, EOFError, OSError) as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
@@ -245,13 +240,13 @@ def main(words: list[str]) -> None:
     with suppress(EOFError, OSError):
         while True:
             results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
-            answer = [_encodable(result) for result in results], take_counted()
+            answer = [_encodable(result) for result in results], overlapping_calls.take_counted()
             say(msgspec.msgpack.encode(answer))
 
 
 def _watch(
     say: Callable[[bytes], None],
-    transformer: Transformer | GatheredCalls,
+    transformer: Transformer | overlapping_calls.GatheredCalls,
     interrupt: Interrupt,
     limit_s: float,
     whole_s: float,
@@ -260,7 +255,11 @@ def _watch(
 
     def tick() -> tuple[Record, float] | None:
         say(BEAT)
-        return transformer.calls.tick() if isinstance(transformer, GatheredCalls) else None
+        return (
+            transformer.calls.tick()
+            if isinstance(transformer, overlapping_calls.GatheredCalls)
+            else None
+        )
 
     say(BEAT)
     watchdog = Watchdog(math.inf, on_overrun=lambda _call, _s: None)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+    from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events.service import ClientEvents
 
@@ -106,14 +107,17 @@ def configure_logs(
         form = forms.get(log_format, json_line)
         processors += [_name_error, structlog.processors.format_exc_info, *hide, form]
         target = target or structlog.BytesLogger(stream.buffer)
-    logger = structlog.wrap_logger(
-        target,
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        context_class=dict,
+    kind = structlog.make_filtering_bound_logger(level)
+    own = structlog.wrap_logger(
+        target, processors=processors, wrapper_class=kind, context_class=dict
     )
-    LOGGERS[:] = [cast("FilteringBoundLogger", logger.bind(**bound))]
+    LOGGERS[:] = [cast("FilteringBoundLogger", own.bind(**bound))]
     return LOGGERS[0]
+
+
+def who(settings: Settings) -> dict[str, Any]:
+    """Return what every line of a process carries."""
+    return {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
 
 
 def of_business(processor: Processor) -> FilteringBoundLogger:

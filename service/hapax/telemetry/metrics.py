@@ -82,9 +82,9 @@ class Row(Generic[M]):
         return Family(self, self.kind(self.name, self.meaning, names, registry=registry, **more))
 
 
-_counter = partial(Row[Counter], Counter)
-_gauge = partial(Row[Gauge], Gauge)
-_histogram = partial(Row[Histogram], Histogram)
+count = partial(Row[Counter], Counter)
+gauge = partial(Row[Gauge], Gauge)
+histogram = partial(Row[Histogram], Histogram)
 
 
 class Family(Generic[M]):
@@ -164,186 +164,178 @@ class Metrics(_Table):
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
     """
 
-    records_consumed = _counter("Input records of committed transactions.", _TOPIC)
-    records_produced = _counter(
+    records_consumed = count("Input records of committed transactions.", _TOPIC)
+    records_produced = count(
         "Records written by committed transactions, dead letters included.", _TOPIC
     )
-    records_skipped = _counter(
+    records_skipped = count(
         "Input records without an output; redelivered: handed out again by the client although "
         "committed.",
         Label("reason", ("duplicate", "filtered", "looped", "redelivered")),
     )
-    records_dead_lettered = _counter(
+    records_dead_lettered = count(
         "Dead letters, by the type of the exception.", Label("reason", limit=50)
     )
-    records_retried = _counter(
+    records_retried = count(
         "Records written to the retry topic: for a later try (asked), or to another level of it "
         "before they are due (moved).",
         Label("why", ("asked", "moved")),
     )
-    records_waiting = _gauge(
+    records_waiting = gauge(
         "Records of the retry topic that this process has read before they are due; up to 2,000 "
         "of each partition, more wait on the brokers."
     )
-    records_without_id = _counter("Records processed although they carry no id.")
-    records_unchecked = _counter(
-        "Records processed without the claim store, under the policy pass."
-    )
-    bytes_consumed = _counter(
+    records_without_id = count("Records processed although they carry no id.")
+    records_unchecked = count("Records processed without the claim store, under the policy pass.")
+    bytes_consumed = count(
         "Bytes of keys, values and headers of the input of committed transactions."
     )
-    transactions = _counter(
+    transactions = count(
         "Transactions by how they ended; fenced and fatal cost the producer.",
         Label("outcome", ("committed", "aborted", "fenced", "fatal")),
     )
-    idle_offsets_committed = _counter(
+    idle_offsets_committed = count(
         "Commits of idle offsets: progress alone, after control records and aborted data."
     )
-    micro_batches = _counter(
+    micro_batches = count(
         "Micro-batches; repeated: found published after a stop.",
         Label("outcome", ("published", "repeated")),
     )
-    late_rows_dropped = _counter("Rows dropped because they came after the watermark.")
-    partitions_isolated = _counter(
+    late_rows_dropped = count("Rows dropped because they came after the watermark.")
+    partitions_isolated = count(
         "Partitions taken over where a process had died: their next records are called in another "
         "process."
     )
-    crashing_records = _counter(
-        "Records found to kill or hang the process that calls the transform."
-    )
-    calls_in_flight = _gauge("Calls of the transform that are being made, where they overlap.")
-    call_oldest_seconds = _gauge("For how long the oldest call in flight has taken.")
-    batches_halved = _counter("Times the batch size was halved to isolate a culprit.")
-    dedup_lookups = _counter(
+    crashing_records = count("Records found to kill or hang the process that calls the transform.")
+    calls_in_flight = gauge("Calls of the transform that are being made, where they overlap.")
+    call_oldest_seconds = gauge("For how long the oldest call in flight has taken.")
+    batches_halved = count("Times the batch size was halved to isolate a culprit.")
+    dedup_lookups = count(
         "Ids looked up in the claim store: new or owned by the same record, owned by another "
         "record (hit), without an answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
-    dedup_claim_losses = _counter("Times the claim store was found to have lost its claims.")
-    dedup_clock_jumps = _counter(
+    dedup_claim_losses = count("Times the claim store was found to have lost its claims.")
+    dedup_clock_jumps = count(
         "Times the claim store's clock was set forward, which ends claims early."
     )
-    dedup_keys_evicted = _counter(
+    dedup_keys_evicted = count(
         "Keys that the claim store evicted; claims may have been among them."
     )
-    dedup_store_evicts = _gauge("1 while the claim store may delete claims to save memory, else 0.")
-    dedup_store_volatile = _gauge("1 while a restart of the claim store loses claims, else 0.")
-    schemas_missing = _gauge("1 while records wait for a schema, else 0.")
-    dedup_ids_on_different_keys = _counter(
+    dedup_store_evicts = gauge("1 while the claim store may delete claims to save memory, else 0.")
+    dedup_store_volatile = gauge("1 while a restart of the claim store loses claims, else 0.")
+    schemas_missing = gauge("1 while records wait for a schema, else 0.")
+    dedup_ids_on_different_keys = count(
         "Batches in which records with different keys have one id: all but the first are dropped."
     )
-    dedup_claims_taken_over = _counter(
+    dedup_claims_taken_over = count(
         "Claims taken over, whose owners were not processed and can no longer be read."
     )
-    rebalances = _counter(
+    rebalances = count(
         "Changes of the assigned partitions.", Label("kind", ("assigned", "revoked", "lost"))
     )
-    producers_rebuilt = _counter("Producers replaced within the process.", Label("cause", limit=20))
-    partitions_unowned = _counter("Times partitions of the input had no owner.")
-    members_fenced = _counter("Times the group gave this instance name to another member.")
-    brokers_awaited = _counter(
+    producers_rebuilt = count("Producers replaced within the process.", Label("cause", limit=20))
+    partitions_unowned = count("Times partitions of the input had no owner.")
+    members_fenced = count("Times the group gave this instance name to another member.")
+    brokers_awaited = count(
         "Times no broker answered: to a new producer, at a start, or to an idle worker's check."
     )
-    in_doubt_fences = _counter("Producers replaced because a late request might still be applied.")
-    librdkafka_errors = _counter(
+    in_doubt_fences = count("Producers replaced because a late request might still be applied.")
+    librdkafka_errors = count(
         "Errors of the Kafka client, by log facility; ERROR: what a consumer handed out instead of "
         "records.",
         Label("facility", limit=100),
     )
-    ranges = _counter(
+    ranges = count(
         "Ranges of the Spark engine by how they ended; what one committed before counts in any "
         "case.",
         Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "schemas", "stop")),
     )
-    tasks_lost = _counter("Tasks of the Spark engine that ended without a report.")
-    watchdog_fired = _counter("Calls that overran their deadline.", Label("call", limit=50))
-    telemetry_failures = _counter("Log lines of the Kafka client that could not be logged.")
-    log_lines_dropped = _counter(
+    tasks_lost = count("Tasks of the Spark engine that ended without a report.")
+    watchdog_fired = count("Calls that overran their deadline.", Label("call", limit=50))
+    telemetry_failures = count("Log lines of the Kafka client that could not be logged.")
+    log_lines_dropped = count(
         "Log lines dropped because standard output is not read fast enough or cannot be written."
     )
-    lag_monitor_errors = _counter(
+    lag_monitor_errors = count(
         "Queries for log offsets not fully answered; the lag gauges keep their last values."
     )
 
-    transaction_duration_seconds = _histogram(
+    transaction_duration_seconds = histogram(
         "Time of a committed transaction, by step and in total.",
         Label("phase", PHASES),
         buckets=DURATIONS,
     )
-    micro_batch_duration_seconds = _histogram(
+    micro_batch_duration_seconds = histogram(
         "Time of a micro-batch: Spark's planning, its tasks (work), the transaction (publish), "
         "and in total.",
         Label("phase", MICRO_BATCH_PHASES),
         buckets=DURATIONS,
     )
-    record_latency_seconds = _histogram(
+    record_latency_seconds = histogram(
         "Age at commit, by its timestamp, of the oldest and the newest record of each transaction.",
         buckets=LATENCIES,
     )
-    transaction_records = _histogram("Input records of a committed transaction.", buckets=SIZES)
-    dedup_latency_seconds = _histogram(
+    transaction_records = histogram("Input records of a committed transaction.", buckets=SIZES)
+    dedup_latency_seconds = histogram(
         "Time that a batch waited for its claims; under a backlog they travel while the batch "
         "before is in work.",
         buckets=DURATIONS,
     )
 
-    range_duration_seconds = _histogram(
+    range_duration_seconds = histogram(
         "Time of a range: until producer and positions are known (open), in the task (work), and "
         "from planning to the report at the driver (round).",
         Label("step", ("open", "work", "round")),
         buckets=DURATIONS,
     )
-    range_records = _histogram("Input records of a range.", buckets=RANGES)
+    range_records = histogram("Input records of a range.", buckets=RANGES)
 
-    consumer_lag = _gauge(
+    consumer_lag = gauge(
         "Last stable offset minus committed offset, of assigned partitions; control records "
         "count. Of a DataFrame pipeline: records it has not read.",
         *_OWN,
     )
-    consumer_lag_seconds = _gauge(
+    consumer_lag_seconds = gauge(
         "Age of the oldest unread record, of assigned partitions, at least: that of the newest "
         "record known to be read before it. 0 when nothing is unread.",
         *_OWN,
     )
-    retention_margin_seconds = _gauge(
+    retention_margin_seconds = gauge(
         "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
         "+Inf when nothing is unread or nothing is deleted.",
         *_OWN,
     )
-    open_transaction_seconds = _gauge(
+    open_transaction_seconds = gauge(
         "For how long the last stable offset has not moved below the end of the log, of inputs "
         "and outputs; 0 when no transaction is open.",
         *_PARTITION,
     )
-    last_stable_offset_lag = _gauge(
+    last_stable_offset_lag = gauge(
         "Offsets between the last stable offset and the end of the log, of inputs and outputs.",
         *_PARTITION,
     )
-    paused = _gauge("1 while an operator has paused the intake (hapax pause), else 0.")
-    partition_stuck = _gauge(
+    paused = gauge("1 while an operator has paused the intake (hapax pause), else 0.")
+    partition_stuck = gauge(
         "1 for an assigned partition before a set of records that cannot be read. The series "
         "disappears when the partition moves.",
         *_PARTITION,
     )
-    partition_stuck_offset = _gauge("Offset of the first record of that set.", *_PARTITION)
-    executors = _gauge("Executors of Spark that can run tasks.")
-    ranges_in_flight = _gauge("Ranges that tasks of the Spark engine work on.")
-    state_rows = _gauge("Rows that a DataFrame pipeline keeps in its state.")
-    state_bytes = _gauge("Memory of that state, on all executors together.")
-    last_commit_timestamp_seconds = _gauge("Unix time of the last commit; 0 before the first.")
-    last_poll_timestamp_seconds = _gauge(
-        "Unix time at which the loop last moved; 0 before it runs."
-    )
-    ready = _gauge("1 while `/readyz` returns 200; a rollout waits for it.")
-    assigned_partitions = _gauge("Assigned partitions.")
-    dedup_store_up = _gauge(
-        "0 while the claim store does not answer, else 1, also without a store."
-    )
-    native_routes_lost = _counter("Partitions whose route to the native path was set again.")
-    native_path_left = _gauge(
+    partition_stuck_offset = gauge("Offset of the first record of that set.", *_PARTITION)
+    executors = gauge("Executors of Spark that can run tasks.")
+    ranges_in_flight = gauge("Ranges that tasks of the Spark engine work on.")
+    state_rows = gauge("Rows that a DataFrame pipeline keeps in its state.")
+    state_bytes = gauge("Memory of that state, on all executors together.")
+    last_commit_timestamp_seconds = gauge("Unix time of the last commit; 0 before the first.")
+    last_poll_timestamp_seconds = gauge("Unix time at which the loop last moved; 0 before it runs.")
+    ready = gauge("1 while `/readyz` returns 200; a rollout waits for it.")
+    assigned_partitions = gauge("Assigned partitions.")
+    dedup_store_up = gauge("0 while the claim store does not answer, else 1, also without a store.")
+    native_routes_lost = count("Partitions whose route to the native path was set again.")
+    native_path_left = gauge(
         "1 while the process uses Python because native path and reference differed, else 0."
     )
-    build_info = _gauge(
+    build_info = gauge(
         "Always 1; the labels name what runs. To join: on (job, instance) group_left (app).",
         Label("app", limit=1),
         Label("version", limit=1),
@@ -351,18 +343,18 @@ class Metrics(_Table):
         Label("python", limit=1),
         Label("librdkafka", limit=1),
     )
-    reader_lag_records = _gauge(
+    reader_lag_records = gauge(
         "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
         "without markers, aborted records and an open tail. Of the worker that has partition 0 of "
         "the first input topic; no series while the group cannot be queried.",
         *_READER,
     )
-    reader_lag_records_max = _gauge(
+    reader_lag_records_max = gauge(
         "The same at most: more where the group has no valid offset, and while a long backlog is "
         "being counted.",
         *_READER,
     )
-    reader_lag_open = _gauge(
+    reader_lag_open = gauge(
         "Offsets before such a group that wait for open transactions.", *_READER
     )
 
@@ -380,18 +372,18 @@ class Metrics(_Table):
 class SpoolMetrics(_Table):
     """The metrics of one publisher; ``registry`` is a collector that another registry takes."""
 
-    spool_records_accepted = _counter("Records accepted: they are on disk.")
-    spool_records_published = _counter("Records published: they are in Kafka.")
-    spool_records_skipped = _counter("Records left out for good, as skip_at says.")
-    spool_records_waiting = _gauge("Accepted records that are not known to be in Kafka.")
-    spool_bytes = _gauge("Bytes that the spool's files take.")
-    spool_waiting_seconds = _gauge(
+    spool_records_accepted = count("Records accepted: they are on disk.")
+    spool_records_published = count("Records published: they are in Kafka.")
+    spool_records_skipped = count("Records left out for good, as skip_at says.")
+    spool_records_waiting = gauge("Accepted records that are not known to be in Kafka.")
+    spool_bytes = gauge("Bytes that the spool's files take.")
+    spool_waiting_seconds = gauge(
         "For how long accepted records have waited without any transaction; 0: none wait."
     )
-    spool_sync_seconds = _histogram(
+    spool_sync_seconds = histogram(
         "Seconds of a round of the spool: one write and one sync.", buckets=SYNCS
     )
-    spool_full = _gauge("1 while a call waits for room in the spool, or was refused for it.")
+    spool_full = gauge("1 while a call waits for room in the spool, or was refused for it.")
 
 
 def rows(table: type[_Table] = Metrics) -> list[Row[Any]]:

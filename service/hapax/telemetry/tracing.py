@@ -17,12 +17,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ConfigurationError,
-    ProducerDeadError,
-)
+from hapax.core import errors
 from hapax.telemetry.events.base import printable
 from hapax.telemetry.line_queue import write_within
 
@@ -54,7 +49,9 @@ Attributes = dict[str, str | int | float]
 try:
     from opentelemetry.propagate import get_global_textmap
 except ValueError as error:  # it reads the variable when it is imported
-    raise ConfigurationError([f"OTEL_PROPAGATORS: {error} The default: tracecontext"]) from error
+    raise errors.ConfigurationError(
+        [f"OTEL_PROPAGATORS: {error} The default: tracecontext"]
+    ) from error
 
 
 class TracedCore:
@@ -157,11 +154,11 @@ def _outcome(settled: BatchResult) -> Attributes:
 
 def _fail(span: Span, error: BaseException) -> None:
     match error:
-        case BatchAbortedError():
+        case errors.BatchAbortedError():
             outcome = "aborted"
-        case ProducerDeadError():
+        case errors.ProducerDeadError():
             outcome = "fenced" if error.fenced else "fatal"
-        case ClaimsUnavailableError():
+        case errors.ClaimsUnavailableError():
             outcome = "held"
         case _:
             outcome = "stopped"
@@ -187,7 +184,7 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ConfigurationError([_MISSING]) from error
+        raise errors.ConfigurationError([_MISSING]) from error
     exporter = _exporter(environ)
     who = {"service.name": app, "service.instance.id": instance, "service.version": version}
     said = OTELResourceDetector().detect().attributes  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
@@ -220,4 +217,4 @@ def _exporter(environ: Mapping[str, str]) -> Any:
         f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax-kafka[tracing] brings otlp"
         " with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
     )
-    raise ConfigurationError([problem])
+    raise errors.ConfigurationError([problem])

@@ -201,10 +201,7 @@ class _NotedCalls:
         self.filtered.clear()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         results = self._inner.apply_all(records, interrupt, fates)
         for record, result in zip(records, results, strict=False):
@@ -221,9 +218,8 @@ def _counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
         return form
 
     def count(given: Record | list[Record]) -> None:
-        calls.update(
-            record.coordinates for record in (given if isinstance(given, list) else [given])
-        )
+        records = given if isinstance(given, list) else [given]
+        calls.update(record.coordinates for record in records)
 
     @wraps(form.function)
     def called(given: Any) -> Any:
@@ -299,25 +295,20 @@ class Pipeline:
         self._capture()
         self._watch = _CallWatch()
         self._transformer = open_transformer(_counted(form, self._calls), limits, self._watch.note)
-        self._noted = (
-            _NotedCalls(self._transformer, lambda record: record)
-            if topic is None
-            else _NotedCalls(
-                LaterCalls(self._transformer, self._policy, now_ms=self._now_ms), topic.restored
-            )
-        )
+        if topic is None:
+            self._noted = _NotedCalls(self._transformer, lambda record: record)
+        else:
+            later = LaterCalls(self._transformer, self._policy, now_ms=self._now_ms)
+            self._noted = _NotedCalls(later, topic.restored)
         name = self.settings.instance
         self._source = MemorySource(self._broker, name, wait=self.clock.wait)
         self._source.held = self._held
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
+        steps = self._steps(claims=claims)
         self._core = ExactlyOnce(
-            self._steps(claims=claims),
-            self._source,
-            self._transaction,
-            clock=self.clock,
-            interrupt=Interrupt(),
+            steps, self._source, self._transaction, clock=self.clock, interrupt=Interrupt()
         )
         self._transaction.open()
         if isinstance(self._transformer, GatheredCalls):
@@ -335,14 +326,9 @@ class Pipeline:
         timestamp_ms: int = 0,
     ) -> Coordinates:
         """Write one input record; return its coordinates. ``topic``: default: the first input."""
-        topic = topic or self.settings.input.topics[0]
+        topic, given = topic or self.settings.input.topics[0], tuple(headers)
         offset = self._broker.write(
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            headers=tuple(headers),
-            timestamp_ms=timestamp_ms,
+            topic, value, key=key, partition=partition, headers=given, timestamp_ms=timestamp_ms
         )
         return Coordinates(topic, partition, offset)
 
@@ -408,27 +394,20 @@ class Pipeline:
         retry = self._policy.topic
         ids, inputs = settings.dedup.id, settings.input.topics
         identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        limits = settings.dead_letter
+        limits, out, encoded = (
+            settings.dead_letter,
+            settings.output,
+            settings.output.format != "bytes",
+        )
+        store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
+        asked = MemoryOwners(self._broker, wait=self.clock.wait)
+        owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
         return Steps(
             identity=identity,
-            claiming=Claiming(
-                MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None,
-                ClaimOwners(
-                    MemoryOwners(self._broker, wait=self.clock.wait),
-                    identity,
-                    batch_max=settings.transaction.records_max,
-                ),
-                pass_on_outage=False,
-            ),
+            claiming=Claiming(store, owners, pass_on_outage=False),
             transformer=self._noted,
             planner=Planner(
-                Destinations(
-                    settings.app,
-                    settings.output.topic,
-                    limits.topic,
-                    retry,
-                    encoded=settings.output.format != "bytes",
-                )
+                Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
             ),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min

@@ -68,14 +68,13 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         return
     stack.callback(member.close)
     member.subscribe()
+    rate = parts.dead_letter_rate(settings)
     engine = SparkEngine(
         shared,
         member,
         jobs,
         fences=LaneFences(settings),
-        reports=Reports(
-            shared.events, claims, parts.limits(settings), parts.dead_letter_rate(settings)
-        ),
+        reports=Reports(shared.events, claims, parts.limits(settings), rate),
         pacing=_pacing(settings),
     )
     parts.start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))

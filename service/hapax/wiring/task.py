@@ -8,21 +8,16 @@ import sys
 import time
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt, without_ctrl_c
 from hapax.core.limits import RetryPolicy
 from hapax.core.transform import load_form
+from hapax.engines import overlapping_calls
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.overlapping_calls import (
-    GatheredCalls,
-    call_limits,
-    open_transformer,
-    overlapping,
-    take_counted,
-)
+from hapax.engines.overlapping_calls import GatheredCalls
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.spark_sources import KafkaRange
@@ -30,7 +25,7 @@ from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
-from hapax.telemetry.logs import ClientLogger, configure_logs
+from hapax.telemetry.logs import ClientLogger, configure_logs, who
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
 
@@ -61,28 +56,26 @@ def run_plans(
         "json",
         stream=sys.stderr,
         strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
-        app=settings.app,
-        instance=settings.instance,
-        engine=settings.engine,
+        **who(settings),
     )
     with without_ctrl_c():
         for plan in plans:
             report = RangeTask(settings, plan, cluster_id=cluster_id).run()
-            report.counted = take_counted()
+            report.counted = overlapping_calls.take_counted()
             yield report
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     form = load_form(name)
-    if overlapping(form, limits):
+    if overlapping_calls.overlapping(form, limits):
         return _opened(name, limits)
-    return open_transformer(form, limits)
+    return overlapping_calls.open_transformer(form, limits)
 
 
 @cache
 def _opened(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     """Set a transform up once for the Python process of an executor, which runs many ranges."""
-    return open_transformer(load_form(name), limits)
+    return overlapping_calls.open_transformer(load_form(name), limits)
 
 
 class RangeTask(Task):
@@ -111,6 +104,7 @@ class RangeTask(Task):
         name = lane_id(settings, plan.lane)
         choice = record_path(settings, executor)
         self._events.executor_seen(executor, str(choice))
+        around: dict[str, Any] = {"clock": self.clock, "watch": self.watchdog.watch}
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
@@ -118,31 +112,18 @@ class RangeTask(Task):
             cluster_id=plan.cluster_id,
             start=settings.start,
             logger=ClientLogger(self._events, "consumer"),
-            clock=self.clock,
-            watch=self.watchdog.watch,
             native=choice.path,
+            **around,
         )
-        return source, named_transaction(
-            settings,
-            name,
-            choice.path,
-            clock=self.clock,
-            forward=self._events.librdkafka_logged,
-            watch=self.watchdog.watch,
-            meet_cluster=source.meet_cluster,
-        )
+        around |= {"forward": self._events.librdkafka_logged, "meet_cluster": source.meet_cluster}
+        return source, named_transaction(settings, name, choice.path, **around)
 
     def isolation(self) -> Isolation:
         settings = self._settings
-        transformer = _transformer(settings.transform, call_limits(settings))
+        transformer = _transformer(settings.transform, overlapping_calls.call_limits(settings))
         if isinstance(transformer, GatheredCalls):
             self.watchdog.follow(transformer.calls.tick)
-        return parts.isolation(
-            settings,
-            transformer,
-            on_death=self._events.crashing_record_found,
-            on_failure=self._events.isolation_failed,
-        )
+        return parts.isolation(settings, transformer, self._events)
 
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack

@@ -130,10 +130,8 @@ class Executors:
 
     @property
     def _wanted(self) -> dict[str, str]:
-        wanted = gate.versions()
-        return (
-            wanted if self._function is None else wanted | {"source": gate.source(self._function)}
-        )
+        found, function = gate.versions(), self._function
+        return found if function is None else found | {"source": gate.source(function)}
 
     def _ship(self, context: SparkContext, wares: list[Ware]) -> None:
         if wares:

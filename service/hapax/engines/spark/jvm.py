@@ -353,9 +353,8 @@ def _children(tell: Tell) -> Iterator[_Children]:
 def watch_executors(
     context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
 ) -> threading.Thread:
-    thread = threading.Thread(
-        target=_watch, args=(context, events, wait), name="executors", daemon=True
-    )
+    given = (context, events, wait)
+    thread = threading.Thread(target=_watch, args=given, name="executors", daemon=True)
     thread.start()
     return thread
 
@@ -377,13 +376,6 @@ def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> Non
 
 
 def _executor(java: Any) -> Executor:
-    return Executor(
-        name=java.id(),
-        address=java.hostPort(),
-        cores=java.totalCores(),
-        running=java.activeTasks(),
-        done=java.completedTasks(),
-        failed=java.failedTasks(),
-        memory_bytes=java.memoryUsed(),
-        memory_max_bytes=java.maxMemory(),
-    )
+    tasks = (java.activeTasks(), java.completedTasks(), java.failedTasks())
+    memory_bytes = (java.memoryUsed(), java.maxMemory())
+    return Executor(java.id(), java.hostPort(), java.totalCores(), *tasks, *memory_bytes)

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from hapax.core import errors
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
-from hapax.core.errors import (
-    ClaimsUnavailableError,
-    HapaxError,
-    ProducerDeadError,
-    SchemasUnavailableError,
-    StopError,
-)
 from hapax.core.offset_commit import Marks  # noqa: TC001 - as above
 from hapax.core.ports import Source, Stuck, Transaction
 from hapax.core.records import Coordinates, Progress, TopicPartition  # noqa: TC001 - as above
@@ -107,7 +101,7 @@ class RangeReport(msgspec.Struct, kw_only=True):
     """
 
     lane: int
-    error: HapaxError | None = None
+    error: errors.HapaxError | None = None
     explained: bool = False
     settled: list[BatchResult] = []
     ended: Progress = {}
@@ -128,13 +122,13 @@ class RangeReport(msgspec.Struct, kw_only=True):
         match self.error:
             case None:
                 return RangeOutcome.DONE
-            case ClaimsUnavailableError():
+            case errors.ClaimsUnavailableError():
                 return RangeOutcome.CLAIMS
-            case SchemasUnavailableError():
+            case errors.SchemasUnavailableError():
                 return RangeOutcome.SCHEMAS
-            case ProducerDeadError(fenced=fenced):
+            case errors.ProducerDeadError(fenced=fenced):
                 return RangeOutcome.FENCED if fenced else RangeOutcome.DEAD
-            case StopError():
+            case errors.StopError():
                 return RangeOutcome.STOP
         return RangeOutcome.ABORTED
 

@@ -190,9 +190,7 @@ class Task(ABC):
         due = partial(self._due, until_s)
         while self._runner.waiting or due():
             batch = self._runner.take(WAIT_S)
-            self._ends |= {
-                where: end for where, end in batch.next.items() if where not in batch.first
-            }
+            self._ends |= {at: end for at, end in batch.next.items() if at not in batch.first}
             if not batch.records:
                 continue
             new = batch.first.keys() - self._begun

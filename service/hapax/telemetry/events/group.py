@@ -74,9 +74,8 @@ class GroupEvents(Narrator):
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("lane_open_retried", named(where)):
-            self._logger.error(
-                "lane_open_retried", partition=named(where), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.error("lane_open_retried", partition=named(where), reason=told)
 
     def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
         self._health.outputs_cluster = cluster_id
@@ -143,9 +142,8 @@ class GroupEvents(Narrator):
         """Say that a group, or what it reads, could not be asked for: its series disappear."""
         self._set_reader_lag(group, ())
         if self._first("reader_lag_failed", group):
-            self._logger.warning(
-                "reader_lag_failed", group=printable(group), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.warning("reader_lag_failed", group=printable(group), reason=told)
 
     def _changed(self, event: str, partitions: Iterable[TopicPartition]) -> None:
         self._tell_settled()
@@ -184,7 +182,7 @@ class GroupEvents(Narrator):
 
     def _set_reader_lag(self, group: str, lags: Sequence[ReaderLag]) -> None:
         metrics = self._metrics
-        families = (
+        gauges = (
             metrics.reader_lag_records,
             metrics.reader_lag_records_max,
             metrics.reader_lag_open,
@@ -196,8 +194,8 @@ class GroupEvents(Narrator):
         for labels, _value in [*metrics.reader_lag_open.series()]:
             where = (labels["topic"], labels["partition"])
             if labels["group"] == group and where not in found:
-                for family in families:
+                for family in gauges:
                     family.remove(group, *where)
         for where, values in found.items():
-            for family, value in zip(families, values, strict=True):
+            for family, value in zip(gauges, values, strict=True):
                 family.of(group, *where).set(value)

@@ -12,7 +12,7 @@ import json
 import socket
 import time
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -192,6 +192,10 @@ def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
     return Answer(status, body, [("Content-Type", "application/json")])
 
 
+_NOT_ALLOWED: Final = json_answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
+_NOT_ALLOWED.headers.append(("Allow", "GET, HEAD"))
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT_S
     error_content_type = "application/json"
@@ -209,23 +213,15 @@ class _Handler(BaseHTTPRequestHandler):
         # A client with the own address is on this machine: in its container, on Kubernetes.
         local = self.client_address[0] == self.connection.getsockname()[0]
         routes = cast("TelemetryServer", self.server).routes
-        answer = routes.command(self.path, self.headers, local=local)
-        if answer is None:
-            self._refuse()
-        else:
-            self._send(answer)
+        self._send(routes.command(self.path, self.headers, local=local) or _NOT_ALLOWED)
 
     do_HEAD = do_GET  # noqa: N815 - named by the base class
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         """Refuse every other method: the base class looks for ``do_<METHOD>``."""
         if name.startswith("do_"):
-            return self._refuse
+            return partial(self._send, _NOT_ALLOWED)
         raise AttributeError(name)
-
-    def _refuse(self) -> None:
-        answer = json_answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
-        self._send(answer._replace(headers=[*answer.headers, ("Allow", "GET, HEAD")]))
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

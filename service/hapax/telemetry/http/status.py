@@ -44,7 +44,7 @@ _MARKS: Final = {
     "rebuild": "producers_rebuilt",
 }
 """What the charts mark, and the total that counts it."""
-_TOTALS: Final = {
+_TOTALS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
     "duplicates": ("records_skipped", {"reason": "duplicate"}),
@@ -273,25 +273,16 @@ class Status:
             for labels, value in self.metrics.records_dead_lettered.series()
         )
         return [
-            {
-                "reason": reason,
-                "count": count,
-                "command": _listing(reason) if listed else None,
-            }
+            {"reason": reason, "count": count, "command": _listing(reason) if listed else None}
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
 
     def _totals(self) -> dict[str, int]:
-        return {
-            name: int(
-                sum(
-                    value
-                    for labels, value in getattr(self.metrics, row).series()
-                    if wanted.items() <= labels.items()
-                )
-            )
-            for name, (row, wanted) in _TOTALS.items()
-        }
+        def total(row: str, wanted: dict[str, str]) -> int:
+            series = getattr(self.metrics, row).series()
+            return int(sum(value for labels, value in series if wanted.items() <= labels.items()))
+
+        return {name: total(*of) for name, of in _TOTALS.items()}
 
     def _claim_store(self) -> dict[str, Any]:
         away = self.health.claims_away
