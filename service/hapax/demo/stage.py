@@ -373,11 +373,8 @@ class OrderPublisher(threading.Thread):
         if fate is not Fate.PLAIN:
             producer.begin_transaction()
         for one in events:
-            producer.produce(
-                *(ORDERS, one.value, one.key, one.partition),
-                on_delivery=delivered,
-                headers={"message-id": one.id},
-            )
+            what = (ORDERS, one.value, one.key, one.partition)
+            producer.produce(*what, on_delivery=delivered, headers={"message-id": one.id})
         producer.poll(0)
         if failures:
             raise KafkaException(failures[0])

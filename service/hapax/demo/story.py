@@ -18,7 +18,8 @@ from hapax.operations.audit.result import Audit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DRAIN_TIMEOUT_S, _AUDIT_TIMEOUT_S = 120.0, 600.0
+_DRAIN_TIMEOUT_S, _AUDIT_S = 120.0, 600.0
+_DEAD_LETTERS = {DEAD_LETTERS, ORDINARY_DEAD_LETTERS}
 _KINDS = {
     "missing": "lost",
     "dedup_loss": "lost",
@@ -161,11 +162,7 @@ def _judged(stage: Stage) -> list[DemoVerdict]:
     stage.screen.phase("hapax audit of both: every record is read back and compared")
     for process in stage.judges:
         process.start()
-    stage.wait(
-        lambda: not any(process.running for process in stage.judges),
-        "both audits end",
-        _AUDIT_TIMEOUT_S,
-    )
+    stage.wait(lambda: not any(one.running for one in stage.judges), "both audits end", _AUDIT_S)
     verdicts = []
     for process in stage.judges:
         text = process.log.read_text(encoding="utf-8")
@@ -191,11 +188,7 @@ def verdict_of(found: Audit, events: int) -> DemoVerdict:
     # The topics of the demo are its own, and what the rule takes is no dead letter.
     foreign = sum(one.foreign for one in found.outputs)
     counts["wrong"] += foreign + found.totals.get("unexpected_dead", 0)
-    dead = sum(
-        one.records
-        for one in found.outputs
-        if one.bounds.topic in {DEAD_LETTERS, ORDINARY_DEAD_LETTERS}
-    )
+    dead = sum(one.records for one in found.outputs if one.bounds.topic in _DEAD_LETTERS)
     return DemoVerdict(
         records_in=found.totals["records"],
         events=events,

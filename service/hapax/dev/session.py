@@ -157,13 +157,9 @@ class DevSession:
         shown: Progress = {}
         while not self._ending.is_set():
             try:
-                for records in consume(
-                    self.settings,
-                    self._outputs(),
-                    start=start,
-                    follow=True,
-                    stopping=self._ending.is_set,
-                ):
+                ending, named = self._ending.is_set, self._outputs()
+                found = consume(self.settings, named, start=start, follow=True, stopping=ending)
+                for records in found:
                     for record in records:
                         where = (record.topic, record.partition)
                         if record.offset >= shown.get(where, 0):

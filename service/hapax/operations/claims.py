@@ -44,11 +44,7 @@ class ClaimSources:
         self._chain = [(id_source(source), Identity([source])) for source in sources]
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
-        return {
-            source.text: source.tag + event_id
-            for source, _identity in self._chain
-            if source.possible(event_id)
-        }
+        return {one.text: one.tag + event_id for one, _ in self._chain if one.possible(event_id)}
 
     def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
         unproven: list[bytes] = []

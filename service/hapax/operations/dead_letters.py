@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -113,10 +114,8 @@ class DeadLetters(Operation):
             if text in places or one.event_id == event_id:
                 newest = one
         if newest is None:
-            raise HapaxError(
-                f"no dead letter in {self.topic} has the coordinates or the id {text} (older "
-                f"ones may have been deleted)"
-            )
+            what = f"no dead letter in {self.topic} has the coordinates or the id {text}"
+            raise HapaxError(f"{what} (older ones may have been deleted)")
         return newest, newest in self.notes(bounds)
 
     def whole(self, one: DeadLetter) -> DeadLetter | None:
@@ -206,13 +205,8 @@ class Replay(DeadLetters):
 
     def _write(self, writer: KafkaReplay, batch: list[DeadLetter]) -> None:
         letter = batch[0].record
-        done = note(
-            letter.topic,
-            letter.partition,
-            [one.record.offset for one in batch],
-            app=self._settings.app,
-            now_ms=int(time.time() * 1000),
-        )
+        offsets, now_ms = [one.record.offset for one in batch], int(time.time() * 1000)
+        done = note(letter.topic, letter.partition, offsets, app=self._settings.app, now_ms=now_ms)
         self._tried.update((one.record.partition, one.record.offset) for one in batch)
         writer.write([*(replay(one, self._settings.input.topics) for one in batch), done])
 
@@ -242,9 +236,8 @@ class Replay(DeadLetters):
             if reason:
                 outcome.left[reason] = outcome.left.get(reason, 0) + 1
                 continue
-            partition = one.record.partition
+            partition, record = one.record.partition, one.content or one.record
             open_.setdefault(partition, []).append(one)
-            record = one.content or one.record
             sizes[partition] += len(record.value or b"") + len(record.key or b"")
             if len(open_[partition]) >= records_max or sizes[partition] >= BYTES_MAX:
                 yield open_.pop(partition)
@@ -263,12 +256,9 @@ class Replay(DeadLetters):
     def _settled(self) -> Bounds:
         """Wait until all is decided: a note after an open transaction would be forgotten."""
         places = self._client.partitions([self.topic])
-        _, behind = await_decided(
-            self._client,
-            places,
-            self._settings.transaction.timeout_ms,
-            lambda: self._tell("waiting for an open transaction in the dead letters"),
-        )
+        waiting = partial(self._tell, "waiting for an open transaction in the dead letters")
+        timeout_ms = self._settings.transaction.timeout_ms
+        _, behind = await_decided(self._client, places, timeout_ms, waiting)
         if behind:
             raise PreflightError(
                 [

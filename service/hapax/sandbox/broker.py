@@ -282,10 +282,7 @@ _FAST: Mapping[str, object] = {
 # A killed broker may not register again before its old session has ended (9 s by default). Alone
 # it has no broker to hand over to, so all of that would be waiting; three nodes keep the default,
 # or a pause that is meant as a grey failure would become a fail-over.
-_ALONE: Mapping[str, object] = {
-    "broker.session.timeout.ms": 3000,
-    "broker.heartbeat.interval.ms": 500,
-}
+_ALONE = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 
 
 def _replication(nodes: int) -> Mapping[str, object]:

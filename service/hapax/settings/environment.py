@@ -34,11 +34,7 @@ _INSTANCE: Final = f"{PREFIX}INSTANCE"
 _BROKERS: Final = f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS"
 _BROKERS_OF_ALL: Final = "KAFKA_BOOTSTRAP_SERVERS"  # of many makers' images and clients
 _QUOTED_CHARACTERS_MAX: Final = 80
-_FILES: Final = {
-    variable.file_name: variable.name
-    for variable in BY_NAME.values()
-    if variable.file_name is not None
-}
+_FILES: Final = {one.file_name: one.name for one in BY_NAME.values() if one.file_name is not None}
 _NAMED: Final = re.compile(rf"{PREFIX}\w+")
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")

@@ -87,16 +87,12 @@ class SpanStops:
         for one in answers.values():
             if one.error is not None:
                 raise BatchAbortedError(f"committed: {describe(one.error)}", resolved=False)
-        known = {
-            where: CommittedMetadata.of(one).span
-            for where, one in answers.items()
-            if one.offset >= 0
-        }
+        own = {at: CommittedMetadata.of(one).span for at, one in answers.items() if one.offset >= 0}
         if self._words is not None:
-            problem = other_span(self._consumer.group, known, self._words.name)
+            problem = other_span(self._consumer.group, own, self._words.name)
             if problem is not None:
                 raise PreflightError([problem])
-        return known
+        return own
 
     def stop(self, where: Where) -> int | None:
         """Return the stop; where the group is further already, by workers, that offset."""

@@ -39,17 +39,14 @@ class Sender:
             "log_level": 0,
         }
         if transactional_id:
-            properties |= {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            }
+            properties["transactional.id"] = transactional_id
+            properties["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
         else:
             properties["message.timeout.ms"] = int(DELIVERY_TIMEOUT_S * 1000)
         self._settings = settings
         self._producer = build(Producer, properties, None)
         self._transactional = bool(transactional_id)
-        self.delivered = 0
-        self.failed = 0
+        self.delivered = self.failed = 0
         self.reasons = Counter[str]()
 
     def open(self, topic: str) -> None:
@@ -95,8 +92,7 @@ class Sender:
     def close(self) -> None:
         """Wait until all is delivered or given up; commit, or roll back when anything failed."""
         with suppress(*CLIENT_ERRORS):
-            left = self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S)
-            if left:
+            if left := self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S):
                 self.failed += left
                 self.reasons["not acknowledged in time"] += left
         if not self._transactional:

@@ -64,13 +64,9 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     remarks = list(filter(None, [new_with_each_start(settings.instance) if static else ""]))
     fresh: list[Where] = []
     for topic in settings.input.topics:
-        of_topic = {where: one for where, one in known.items() if where[0] == topic}
-        missing = [where for where, one in of_topic.items() if one.offset < 0]
-        beside = {
-            number: CommittedMetadata.of(one)
-            for (_topic, number), one in of_topic.items()
-            if one.offset >= 0
-        }
+        places = {where: one for where, one in known.items() if where[0] == topic}
+        missing = [where for where, one in places.items() if one.offset < 0]
+        beside = {at[1]: CommittedMetadata.of(one) for at, one in places.items() if one.offset >= 0}
         remarks += filter(None, [taken_over(topic, beside.values())])
         if not beside:
             fresh += missing

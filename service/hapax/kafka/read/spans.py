@@ -77,11 +77,7 @@ class _Lookup:
         after one there may be records that are older. So what they answer is only where to search.
         """
         asked = self._answers(dict.fromkeys(self._places, time_ms))
-        ranges = {
-            where: (offset, self._highs[where])
-            for where, offset in asked.items()
-            if offset is not None
-        }
+        ranges = {at: (low, self._highs[at]) for at, low in asked.items() if low is not None}
         found: Progress = {}
         own = {**self._properties, "isolation.level": "read_uncommitted", "log_level": 0}
         with closing(build(Consumer, own, None)) as consumer:

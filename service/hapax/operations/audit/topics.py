@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +208,9 @@ class AuditTopics:
         return found
 
     def _output_bounds(self, lanes: list[TopicPartition], settled: Progress) -> list[OutputBounds]:
-        ends, behind = await_decided(
-            self._client,
-            lanes,
-            self._settings.transaction.timeout_ms,
-            lambda: self._report("waiting for open transactions in the output"),
-        )
+        waiting = partial(self._report, "waiting for open transactions in the output")
+        timeout_ms = self._settings.transaction.timeout_ms
+        ends, behind = await_decided(self._client, lanes, timeout_ms, waiting)
         self._remarks += [
             f"{topic}/{number}: a transaction is open at {end}, and readers do not see the records"
             f" after it up to {begun}"

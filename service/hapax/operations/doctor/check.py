@@ -148,11 +148,7 @@ class CheckContext(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        return {
-            number: settings[name]
-            for number, settings in self.kafka.settings.items()
-            if name in settings
-        }
+        return {at: each[name] for at, each in self.kafka.settings.items() if name in each}
 
 
 Judge = Callable[[CheckContext], Iterator[CheckResult]]

@@ -203,23 +203,16 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
         return
     found = [*_strangers(context, group), *_protocols(context, group)]
     names = Counter(each.static_name for each in group.members if each.static_name)
+    fix = "give every process its own HAPAX_INSTANCE"
     found += [
-        fail(
-            f"{count} members are called {name}: they fence each other",
-            "give every process its own HAPAX_INSTANCE",
-        )
+        fail(f"{count} members are called {name}: they fence each other", fix)
         for name, count in names.items()
         if count > 1
     ]
     partitions = sum(len(topic.partitions) for topic in context.inputs.values())
     if len(group.members) > partitions > 0:
-        found.append(
-            warn(
-                f"{len(group.members)} members share {partitions} partitions: some have nothing "
-                "to do",
-                "stop some processes, or add partitions to the input",
-            )
-        )
+        saw = f"{len(group.members)} members share {partitions} partitions: some have nothing to do"
+        found.append(warn(saw, "stop some processes, or add partitions to the input"))
     yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
 
 
