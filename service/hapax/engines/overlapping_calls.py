@@ -195,11 +195,10 @@ class SlotCalls(ABC):
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # noqa: PLC0415 - not everywhere
-    except ImportError:  # it has no wheels for Windows and PyPy
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    with suppress(ImportError):  # it has no wheels for Windows and PyPy
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
 
 
 async def _finished(answer: Any) -> Any:
