@@ -16,9 +16,9 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 54_270
+LINES_MAX = 54_273
 FILES_MAX = 259
-CODE_LINES_MAX = 38_168
+CODE_LINES_MAX = 38_171
 TEST_LINES_MAX = 83414
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000

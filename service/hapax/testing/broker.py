@@ -307,9 +307,12 @@ class MemoryBroker:
             raise InvalidTransactionStateError("Produce: INVALID_TXN_STATE")
         producer.sequences[where] = first + len(messages)
         for message in messages:
-            key, headers, time_ms = message.key, tuple(message.headers), message.timestamp_ms or 0
             self.logs[where].append(
-                message.value, key=key, headers=headers, timestamp_ms=time_ms, producer=name[0]
+                message.value,
+                key=message.key,
+                headers=tuple(message.headers),
+                timestamp_ms=0 if message.timestamp_ms is None else message.timestamp_ms,
+                producer=name[0],
             )
 
     def add_offsets(
