@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -248,7 +249,7 @@ def test_a_batch_of_suspects_is_given_away_in_groups_as_large_as_calls_overlap(
     }
     settings = load_settings(REQUIRED | environ)
     made = open_transformer(load_form(settings.transform), call_limits(settings))
-    apart = isolation(settings, made, on_death=lambda *_: None, on_failure=lambda _: None)
+    apart = isolation(settings, made, MagicMock())
     apart._elsewhere = noted = Noted(dies=dies)
     apart.suspect(IN, len(TEN), 1)
     assert apart.apply_all(TEN, Interrupt(), {}) == [()] * len(TEN)
