@@ -152,6 +152,7 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():
     ("answer", "text"),
     [
         (7, "not int"),
+        (Output, "not StructMeta"),
         ("\ud800", "must fit UTF-8"),
         (bytearray(b"v"), "yields Output, not int"),
         ([Output(b"1"), None], "yields Output, not NoneType"),

@@ -263,7 +263,7 @@ def _has_fields(answer: object) -> bool:
     """Whether it is a dict, or of a class of msgspec, dataclasses, attrs, pydantic or Protobuf."""
     kind = type(answer)
     named = any(hasattr(kind, f"__{name}__") for name in _FIELDS) or hasattr(kind, "DESCRIPTOR")
-    return (named or issubclass(kind, dict)) and not issubclass(kind, Output | Record)
+    return (named or issubclass(kind, dict)) and not issubclass(kind, Output | Record | type)
 
 
 def _output(answer: object) -> Output:
