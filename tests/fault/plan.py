@@ -70,7 +70,7 @@ class Fault:
     name   the class under which it is counted
     strike does it all: strikes, heals, and says to the scene what it did
     whom   what it strikes: ``worker``, ``broker``, ``redis`` or ``spark``
-    waits  for whose request it waits: faults that need the same never strike at once
+    waits  for whose request or answer it waits: what needs the same never strikes at once
     promise  what was promised for such a fault, a key of PROMISES; empty: nothing
     """
 

@@ -54,9 +54,9 @@ def fault(
     return Fault((row,), name, lambda scene: strike(scene, *values, **how))
 
 
-def at(whom: str, *faults: Fault) -> list[Fault]:
-    """Return faults that need something else than a worker for themselves."""
-    return [replace(each, whom=whom) for each in faults]
+def at(whom: str, *faults: Fault, waits: str = "") -> list[Fault]:
+    """Return faults that need something else for themselves than a worker alone."""
+    return [replace(each, whom=whom, waits=waits) for each in faults]
 
 
 def promised(promise: str, faults: Iterable[Fault]) -> list[Fault]:
@@ -158,38 +158,35 @@ B_OUTAGES = at(
 _late, _next = strikes_requests.late, "in the next transaction"
 _frozen = "coordinator frozen in commit"
 LATE = [
-    fault("S-K1", f"late commit {_next}", _late, api="EndTxn", commits=True),
-    fault("S-K1", f"late abort {_next}", _late, api="EndTxn", commits=False),
-    fault("S-K1", f"late offsets {_next}", _late, api="TxnOffsetCommit"),
-    fault(
-        "S-K1",
-        f"late commit {_next}, crash behind it",
-        _late,
-        api="EndTxn",
-        commits=True,
-        crash="behind",
-    ),
-    fault(
-        "S-K1",
-        f"late offsets {_next}, crash behind it",
-        _late,
-        api="TxnOffsetCommit",
-        crash="behind",
+    *at(
+        "worker",
+        fault("S-K1", f"late commit {_next}", _late, api="EndTxn", commits=True),
+        fault("S-K1", f"late abort {_next}", _late, api="EndTxn", commits=False),
+        fault("S-K1", f"late offsets {_next}", _late, api="TxnOffsetCommit"),
+        fault(
+            "S-K1",
+            f"late commit {_next}, crash behind it",
+            _late,
+            api="EndTxn",
+            commits=True,
+            crash="behind",
+        ),
+        fault(
+            "S-K1",
+            f"late offsets {_next}, crash behind it",
+            _late,
+            api="TxnOffsetCommit",
+            crash="behind",
+        ),
+        waits="broker",
     ),
     *at(
         "broker",
         *(
-            replace(
-                fault(
-                    "S-K2",
-                    f"{_frozen}, {seconds} s",
-                    strikes_brokers.freeze_in_commit,
-                    seconds=seconds,
-                ),
-                waits="worker",
-            )
-            for seconds in (3, 6)
+            fault("S-K2", f"{_frozen}, {s} s", strikes_brokers.freeze_in_commit, seconds=s)
+            for s in (3, 6)
         ),
+        waits="worker",
     ),
 ]
 _cut, _silence = strikes_requests.cut, strikes_requests.silence
