@@ -49,13 +49,15 @@ COPY fast/ fast/
 # The sandbox, the demo and hapax dev are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
-# hence its --no-compile. A wheel without the native path has another name, and ends the build.
+# hence its --no-compile. Symbols that only debuggers read are a third of the libraries.
+# A wheel without the native path has another name, and ends the build.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile --no-deps wheels/*-linux_*.whl \
     && rm -r /opt/hapax/lib/python3*/site-packages/hapax/sandbox \
         /opt/hapax/lib/python3*/site-packages/hapax/demo \
         /opt/hapax/lib/python3*/site-packages/hapax/dev \
+    && find /opt/hapax -name '*.so*' -type f -exec strip --strip-unneeded {} + \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.

@@ -146,7 +146,7 @@ world: setup  ## other clients on exactly-once topics, against docs/world/run.js
 	@$(BIN)/python -m tests.world $(if $(ONLY),--only $(ONLY)) $(if $(KAFKA),--kafka $(KAFKA)) \
 	    $(if $(ACCEPT),--accept)
 
-matrix: setup  ## a short campaign on each version of Kafka and Redis, and on PYTHONS, for docs/versions.md
+matrix: setup  ## a short campaign on each version of Kafka, Redis and PySpark, and on PYTHONS, for docs/versions.md
 	@.ci/part 'a campaign on each version' \
 	    $(BIN)/python -m tests.fault.versions $(EACH_PYTHON) $(if $(ONLY),--only $(ONLY))
 	@$(BIN)/python -m tests.gate note $@

@@ -65,7 +65,7 @@ def report(
         typer.Option(help="Join what --json wrote to docs/performance first. Again for more."),
     ] = None,
 ) -> None:
-    """Write docs/performance.md, its pictures and the table of the README."""
+    """Write docs/performance.md, its pictures and the sentence of the README."""
     reporting.keep([kept.read(path) for path in keep or ()])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish import Publisher
 from hapax.publish.publisher import publish_settings
 from hapax.sandbox import Sandbox

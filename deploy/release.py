@@ -32,6 +32,8 @@ NAMES_VERSION: Final = {
     "deploy/helm/Chart.yaml": r"(?m)^appVersion: (\S+)$",
 }
 """Files that name the version of the release, and where: the first place counts."""
+NAMES_PROJECT: Final = ("pyproject.toml", "deploy/helm/Chart.yaml")
+"""Files that name where the project is."""
 
 
 def disagreements(root: Path, version: str, tag: str | None) -> list[str]:
@@ -48,6 +50,11 @@ def disagreements(root: Path, version: str, tag: str | None) -> list[str]:
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     if changelog.partition("## [Unreleased]")[2].partition("\n## [")[0].strip():
         found.append("CHANGELOG.md has entries under Unreleased: move them below the version")
+    found += [
+        f"{name} has an example as an address: write where the project is"
+        for name in NAMES_PROJECT
+        if "hapax.example" in (root / name).read_text(encoding="utf-8")
+    ]
     if _git(root, "status", "--porcelain"):
         found.append("the folder has changes that are not committed")
     if _git(root, "rev-parse", "--quiet", "--verify", f"{tag}^{{commit}}") != _git(

@@ -17,7 +17,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from hapax import __version__
-from hapax.engines.spark.session import CONNECTOR
+from hapax.engines.spark.session import connector
 from hapax.jars import Jar, locked
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ def bill(image: str) -> dict[str, Any]:
     # The project file takes its version from the package, which the tool does not look into.
     found["metadata"]["component"]["version"] = __version__
     if image == "spark":
-        found["components"] += [_component(jar) for jar in locked(CONNECTOR)]
+        found["components"] += [_component(jar) for jar in locked(connector())]
     stated = licences()
     for component in found["components"]:
         if licence := stated.get((component["name"], component["version"])):

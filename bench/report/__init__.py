@@ -1,4 +1,4 @@
-"""docs/performance.md, its pictures and the table of the README, from docs/performance/runs.json.
+"""docs/performance.md, its pictures, README's sentence: all from docs/performance/runs.json.
 
 page    the page, from its template page.md
 goals   what was aimed at, and whether it is reached

@@ -1,4 +1,4 @@
-"""docs/performance.md from its template and the figures, and the table of the README."""
+"""docs/performance.md from its template and the figures, and the sentence of the README."""
 
 import re
 import statistics
@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from bench import results
 from bench.contenders import NATIVE, PYTHON
-from bench.peers.contenders import ALL as PEERS
 from bench.report import tables
 from bench.report.goals import CPU, goals
 from bench.results import Results, Runs
@@ -94,9 +93,7 @@ NOT_MEASURED = "Not measured yet."
 BUSY = 3
 """Load for each core above which a machine is busy: the benchmark itself makes 1 to 2."""
 _TEMPLATE = Path(__file__).with_name("page.md")
-_SHORT = re.compile(r"(?s)(<!-- performance -->\n).*?(<!-- /performance -->)")
-_IN_SHORT = [*(who.name for who in PEERS if who.headers), NATIVE[2].name, NATIVE[3].name]
-_IN_SHORT.append(PYTHON[3].name)
+_SHORT = re.compile(r"(?s)(<!-- performance -->).*?(<!-- /performance -->)")
 
 
 def page(found: Results) -> str:
@@ -134,14 +131,11 @@ def page(found: Results) -> str:
 
 def short(found: Results) -> str:
     part = found.parts.get("throughput")
-    if not part:
-        return NOT_MEASURED
-    busy = _busy(found, ["throughput"])
-    return "\n".join([*tables.short(part, _IN_SHORT), *(["", busy] if busy else [])])
+    return tables.short(part, NATIVE[3].name, PYTHON[3].name) if part else NOT_MEASURED
 
 
 def keep(newer: Sequence[Results]) -> None:
-    """Join figures to those kept, and write page, pictures and the table of the README."""
+    """Join figures to those kept, and write page, pictures and the sentence of the README."""
     from bench.report.page import draw  # noqa: PLC0415 - slow to load, and for this alone
 
     found = results.read(KEPT) if KEPT.exists() else results.Results()
@@ -155,7 +149,7 @@ def keep(newer: Sequence[Results]) -> None:
 
 
 def with_short(readme: str, found: Results) -> str:
-    return _SHORT.sub(lambda match: f"{match[1]}{short(found)}\n{match[2]}", readme)
+    return _SHORT.sub(lambda match: f"{match[1]}{short(found)}{match[2]}", readme)
 
 
 def tables_of(found: Results) -> str:

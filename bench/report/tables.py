@@ -50,18 +50,17 @@ def throughput(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def short(found: dict[str, Any], names: list[str]) -> list[str]:
-    runs: Runs = found["runs"]
-    lines = ["| | CPU, µs a record | of the plain loop | records/s |", "|---|--:|--:|--:|"]
-    for name in names:
-        cpu, rate = results.values(runs, name, CPU), results.values(runs, name, RATE)
-        ratio = results.median_ratio(runs, name, PLAIN.name, CPU)
-        if cpu and ratio is not None:
-            lines.append(
-                f"| {name} | {Summary.of(cpu).median:.1f} | {ratio:.2f}"
-                f" | {Summary.of(rate).median:,.0f} |"
-            )
-    return lines
+def short(found: dict[str, Any], native: str, python: str) -> str:
+    """Return the sentence of the README."""
+    first, second = (
+        results.median_ratio(found["runs"], name, PLAIN.name, CPU) for name in (native, python)
+    )
+    if first is None or second is None:
+        return "not measured"
+    return (
+        f"exactly once, with claims and a function, a record costs {first:.2f} of the CPU of a"
+        f" plain loop, {second:.2f} without the native path"
+    )
 
 
 def partitions(found: dict[str, Any]) -> list[str]:

@@ -20,19 +20,14 @@ import os
 import time
 from contextlib import closing, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ConfigurationError,
-    PositionLostError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.micro_batches import Marker
 from hapax.engines.spark.dataframe.parts import (
     DeskAddress,
@@ -61,27 +56,21 @@ if TYPE_CHECKING:
 
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
-OPTIONS = {
-    "app": "HAPAX_APP",
-    "topic": "HAPAX_OUTPUT__TOPIC",
-    "partitioner": "HAPAX_OUTPUT__PARTITIONER",
-    "kafka.bootstrap.servers": "HAPAX_KAFKA__BOOTSTRAP_SERVERS",
-    "transactiontimeout": "HAPAX_TRANSACTION__TIMEOUT",
-    "publish": "HAPAX_SPARK__PUBLISH",
-}
-"""Options of a query, and the variable of the environment that says the same.
-
-Everything else, secrets above all, comes from the driver's environment: options show up in plans.
-"""
-_OURS = {"checkpointlocation", "spool", "inlinebytesmax", "report", "path", "queryname"}
+_log = logging.getLogger("hapax.sink")
 _NONE = "_"
 COMPLETE = (
     "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
     " watermark where the pipeline aggregates"
 )
 NO_DESK = (
-    "publish=parallel needs a session that runs in the process of its driver, which registers the"
-    " sink by hapax.spark.register: Spark Connect has none; choose together"
+    "publish=parallel needs a session that runs in the process of its driver, and in it"
+    " hapax.spark.register(spark) in place of spark.dataSource.register(HapaxSink): Spark Connect"
+    " has no such process; choose together"
+)
+BATCH = (
+    "a batch write has no checkpoint, so a repetition would write its rows once more: use"
+    ' frame.writeStream.format("hapax").trigger(availableNow=True), on a frame of readStream; files'
+    " are published once by hapax publish"
 )
 
 
@@ -142,9 +131,13 @@ class HapaxSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
         """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
-            raise ConfigurationError([COMPLETE])
+            raise errors.ConfigurationError([COMPLETE])
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
+
+    def writer(self, *_how: Any, **_named: Any) -> DataSourceWriter:
+        """Refuse a batch write."""
+        raise errors.ConfigurationError([BATCH])
 
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
@@ -152,7 +145,7 @@ class HapaxSink(DataSource):
         settings = settings_of(options)
         parallel = settings.spark.publish == "parallel"
         if parallel and cls.desk is None:
-            raise ConfigurationError([NO_DESK])
+            raise errors.ConfigurationError([NO_DESK])
         inputs = frozenset(settings.input.topics) - {_NONE}
         return msgspec.structs.replace(
             options, durable=parallel, inputs=inputs, topic=settings.output.topic
@@ -173,16 +166,9 @@ class HapaxSink(DataSource):
             lanes = settings.spark.lanes or cls.desk.lanes()
             run = partial(cls.desk.run, f"hapax-sink-{settings.app}", publish)
         with open_publisher(settings) as publisher:
-            yield Publishing(
-                publisher,
-                settings.app,
-                settings.output.topic,
-                options.inputs,
-                run,
-                lanes,
-                LogLookup(settings),
-                partial(refused_rows, settings),
-            )
+            rows = (settings.app, settings.output.topic, options.inputs)
+            asked = (LogLookup(settings), partial(refused_rows, settings))
+            yield Publishing(publisher, *rows, run, lanes, *asked)
 
 
 def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
@@ -203,49 +189,28 @@ def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
         with _watched(settings) as around:
             names = sink_lane_names(settings.app, plan.lane)
             with closing(MarkedTransaction(settings, names, **around)) as marked:
-                publish_lane(
-                    marked,
-                    plan.lane,
-                    plan.manifest,
-                    plan.parcels(),
-                    published,
-                    attempts_max=settings.retry.attempts,
-                )
+                given = (plan.lane, plan.manifest, plan.parcels())
+                publish_lane(marked, *given, published, attempts_max=settings.retry.attempts)
     except StagedRowsError as error:
         problem, lost = error.what, True
-    except PositionLostError as error:
+    except errors.PositionLostError as error:
         problem, lost = str(error), True
-    except (StopError, BatchAbortedError, ProducerDeadError) as error:
+    except (errors.StopError, errors.BatchAbortedError, errors.ProducerDeadError) as error:
         problem = str(error)
-    return LaneReport(
-        plan.lane,
-        published.done,
-        len(plan.shares),
-        published.records,
-        published.attempts,
-        problem,
-        lost,
-    )
+    done = (published.done, len(plan.shares), published.records, published.attempts)
+    return LaneReport(plan.lane, *done, problem, lost)
 
 
 def _marker_settings(options: dict[str, str]) -> Settings:
-    named = {
-        ("kafka.bootstrap.servers" if name == "servers" else name): options[name]
-        for name in options
-    }
+    named = {"kafka.bootstrap.servers" if n == "servers" else n: v for n, v in options.items()}
     return settings_of(SinkOptions.parse({"checkpointLocation": "unused", **named}))
 
 
 def settings_of(options: SinkOptions) -> Settings:
     """Return settings from the options and from the environment; options win."""
+    from hapax.kafka.properties import check_client_properties
     from hapax.settings import load_settings
 
-    unknown = sorted(options.named.keys() - OPTIONS.keys() - _OURS)
-    if unknown:
-        raise ConfigurationError(
-            [f"option {name} is unknown: there are {', '.join(OPTIONS)}" for name in unknown]
-        )
-    named = {OPTIONS[name]: value for name, value in options.named.items() if name in OPTIONS}
     # The settings are those of a whole pipeline, of which a job of others has only the end.
     rest = {
         "HAPAX_ENGINE": "spark",
@@ -253,7 +218,16 @@ def settings_of(options: SinkOptions) -> Settings:
         "HAPAX_SPARK__DATAFRAME": f"{_NONE}:{_NONE}",
         "HAPAX_SPARK__CHECKPOINT": options.checkpoint,
     }
-    return load_settings(rest | dict(os.environ) | named)
+    try:
+        settings = load_settings(rest | dict(os.environ) | options.variables)
+        if options.properties:
+            more = {"properties": settings.kafka.properties | options.properties}
+            kafka = settings.kafka.model_copy(update=more)
+            settings = settings.model_copy(update={"kafka": kafka})
+            check_client_properties(settings)
+    except errors.ConfigurationError as error:
+        raise errors.ConfigurationError([*map(options.names, error.problems)]) from None
+    return settings
 
 
 @contextmanager
@@ -274,34 +248,23 @@ def _watched(settings: Settings) -> Iterator[Around]:
     """Give what the clients of this process are built with; a call that hangs ends it."""
     from hapax.engines.watchdog import Watchdog
 
-    log = logging.getLogger("hapax.sink")
     watchdog = Watchdog(
         settings.watchdog.timeout_ms / 1000,
-        on_overrun=lambda call, seconds: log.critical(
-            "hapax sink: %s hangs for %.0f s", call, seconds
-        ),
+        on_overrun=lambda *hung: _log.critical("hapax sink: %s hangs for %.0f s", *hung),
     )
     watchdog.start()
     try:
-        yield {
-            "clock": time,
-            "forward": _forward,
-            "logger": _ClientLines(),
-            "watch": watchdog.watch,
-        }
+        lines = SimpleNamespace(log=_consumer_logged)
+        yield {"clock": time, "forward": _forward, "logger": lines, "watch": watchdog.watch}
     finally:
         watchdog.stop()
 
 
-class _ClientLines:
-    """Lines of the consumer: what matters goes to Python's logging, and so to standard error."""
-
-    def log(self, level: int, _form: str, *parts: object) -> None:
-        _forward("consumer", level, str(parts[0]) if parts else "", str(parts[-1:]))
+def _consumer_logged(level: int, _form: str, *parts: object) -> None:
+    _forward("consumer", level, str(parts[0]) if parts else "", str(parts[-1:]))
 
 
 def _forward(client: str, level: int, facility: str, text: str) -> None:
+    # What matters goes to Python's logging, and so to standard error.
     if level >= logging.WARNING:
-        logging.getLogger("hapax.sink").warning(
-            "hapax sink: %s: %s: %s", client, facility, text[:300]
-        )
+        _log.warning("hapax sink: %s: %s: %s", client, facility, text[:300])

@@ -9,7 +9,7 @@ from hapax.claims.redis_health import health_of
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox.redis_server import Redis
-from tests.kit.claim_stores import admin, bare, ids, live, records, tell
+from tests.kit.claim_stores import admin, bare, claimed_x, ids, live, records, tell
 from tests.kit.waiting import await_
 
 pytestmark = pytest.mark.real
@@ -39,8 +39,7 @@ def evicted(server: Redis) -> int:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_that_evicts_is_named_and_nothing_is_claimed_until_it_is_put_back(server, policy):
     looks: list[tuple[str, int]] = []
-    store = bare(server.url, on_look=lambda *look: looks.append(look))
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, on_look=lambda *look: looks.append(look))
     store.ping()
     admin(server).config_set("maxmemory-policy", policy)
     with pytest.raises(ClaimsUnavailableError, match=f"{policy}.*noeviction") as caught:
@@ -73,8 +72,7 @@ def test_keys_that_were_evicted_between_two_looks_are_counted_once(server):
 
 def test_another_server_under_the_same_address_has_evicted_nothing_of_ours(server):
     looks: list[tuple[str, int]] = []
-    store = bare(server.url, on_look=lambda *look: looks.append(look))
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, on_look=lambda *look: looks.append(look))
     store.ping()
     server.kill()
     server.start()

@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import packed_digests
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
@@ -15,6 +16,7 @@ from tests.kit.claim_stores import (
     SMALL_PIECES,
     admin,
     bare,
+    claimed_x,
     field,
     generations,
     ids,
@@ -24,9 +26,6 @@ from tests.kit.claim_stores import (
     records,
 )
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from hapax.claims.redis import RedisClaims
 
 pytestmark = [
     pytest.mark.real,
@@ -147,8 +146,7 @@ def test_workers_with_different_times_to_live_do_not_begin_a_generation_in_turn(
 
 
 def test_a_clock_that_is_set_back_ends_no_claim_early_and_keeps_none_for_ever(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     make_older(server, -1000 * HOUR_MS)
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
     make_older(server, HOUR_MS)
@@ -215,11 +213,8 @@ def test_of_workers_that_claim_the_same_ids_while_generations_begin_one_owns_eac
     owned: dict[int, set[int]] = {partition: set() for partition in range(4)}
     changed: list[tuple[int, int]] = []
     start = threading.Barrier(4)
-    threads = [threading.Thread(target=work, args=(partition,)) for partition in owned]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, owned))
     assert changed == []
     assert sum(map(len, owned.values())) == 600
     assert set().union(*owned.values()) == set(range(600))

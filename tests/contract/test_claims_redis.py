@@ -2,13 +2,14 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hapax.claims.redis_script import SCRIPT
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
-from tests.kit.claim_stores import admin, bare, ids, live, mutate, records
+from tests.kit.claim_stores import admin, bare, claimed_x, ids, live, mutate, records
 from tests.kit.waiting import await_
 
 pytestmark = pytest.mark.real
@@ -19,8 +20,7 @@ FIRST = {0: Coordinates("orders", 0, 0)}
 
 def test_claims_survive_a_kill_and_the_same_object_goes_on(server):
     emptied: list[int] = []
-    store = bare(server.url, on_emptied=lambda: emptied.append(1))
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, on_emptied=lambda: emptied.append(1))
     server.kill()
     for _ in range(2):
         with pytest.raises(ClaimsUnavailableError, match="connection refused"):
@@ -36,8 +36,7 @@ def test_claims_survive_a_kill_and_the_same_object_goes_on(server):
 
 
 def test_an_idle_connection_that_the_server_closed_costs_no_outage(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     admin(server).client_kill_filter(_type="normal", skipme=True)
     assert store.claim([b"x"], records(1), {}) == {}
 
@@ -86,8 +85,7 @@ def test_claims_of_an_epoch_that_was_lost_are_never_taken_for_another_topics(ser
 
 @pytest.mark.row("R9")
 def test_a_script_that_redis_forgot_is_loaded_again(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     admin(server).script_flush()
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
@@ -99,8 +97,7 @@ def test_two_apps_know_nothing_of_each_other(server):
 
 
 def test_ten_thousand_ids_are_one_round_trip(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     admin(server).config_resetstat()
     store.claim(ids(10_000), records(10_000), {})
     stats = admin(server).info("commandstats")
@@ -131,19 +128,15 @@ def test_of_workers_that_claim_the_same_ids_at_once_one_owns_each(server):
 
     foreign: dict[int, set[int]] = {}
     start = threading.Barrier(4)
-    threads = [threading.Thread(target=work, args=(partition,)) for partition in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     for index in range(500):
         assert sum(index not in each for each in foreign.values()) == 1
 
 
 @pytest.mark.row("R2")
 def test_a_server_that_hangs_is_an_outage_within_the_timeout(server):
-    store = bare(server.url, answer_timeout_s=0.3)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, answer_timeout_s=0.3)
     server.pause()
     for call in (lambda: store.claim([b"y"], records(1), {}), store.ping):
         before = time.monotonic()
@@ -170,8 +163,7 @@ def test_a_batch_whose_answer_was_lost_is_ours_when_it_is_claimed_again(server):
 
 @pytest.mark.row("R5")
 def test_a_full_memory_is_an_outage_and_claims_nothing(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     admin(server).config_set("maxmemory", 1)
     with pytest.raises(ClaimsUnavailableError, match="memory is full"):
         store.claim([b"x", b"y"], records(2), {})
@@ -181,8 +173,7 @@ def test_a_full_memory_is_an_outage_and_claims_nothing(server):
 
 @pytest.mark.row("R9")
 def test_a_replica_is_an_outage_at_the_start_too_for_it_may_be_a_failover(server):
-    store = bare(server.url)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url)
     admin(server).replicaof("127.0.0.1", "1")
     with pytest.raises(ClaimsUnavailableError, match="it is a replica"):
         store.claim([b"y"], records(1), {})
@@ -241,8 +232,7 @@ class Behind:
 
 def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server):
     clock, jumps = Behind(), list[float]()
-    store = bare(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, ttl_ms=200, monotonic=clock.monotonic, on_clock_jump=jumps.append)
     clock.sleep(0.5)  # Redis' clock goes on, ours does not: as if Redis' had been set forward
     assert store.claim([b"x"], records(1, at=1), {}) == {}, "the claim is over"
     (jump_s,) = jumps
@@ -253,16 +243,14 @@ def test_a_clock_that_is_set_forward_past_what_went_by_is_told_once(server):
 
 def test_time_that_went_by_here_too_is_no_jump(server):
     jumps = list[float]()
-    store = bare(server.url, ttl_ms=200, on_clock_jump=jumps.append)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, ttl_ms=200, on_clock_jump=jumps.append)
     time.sleep(0.5)
     store.claim([b"x"], records(1), {})
     assert not jumps
 
 
 def test_what_goes_wrong_with_a_request_is_told_where_its_answer_is_wanted(server):
-    store = bare(server.url, answer_timeout_s=0.3)
-    store.claim([b"x"], records(1), {})
+    store = claimed_x(server.url, answer_timeout_s=0.3)
     server.pause()
     asked = store.ask([b"y"], records(1, at=1), {})
     with pytest.raises(ClaimsUnavailableError, match="took too long"):

@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch
-from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
+from hapax.core.record_path import UNCHANGED, Batch, Prepared, RecordPath
 from hapax.core.records import Output
 from hapax.kafka.consume.decode import ROUTES_S
 from hapax.kafka.consume.source import KafkaSource

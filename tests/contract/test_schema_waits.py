@@ -16,11 +16,7 @@ from tests.kit.avro_orders import ORDER
 from tests.kit.schema_registry import RegistryDouble
 from tests.kit.waiting import await_
 
-HOLDER = {
-    "type": "record",
-    "name": "Holder",
-    "fields": [{"name": "order", "type": "Order"}],
-}
+HOLDER = {"type": "record", "name": "Holder", "fields": [{"name": "order", "type": "Order"}]}
 REFERENCE = {"name": "Order", "subject": "order", "version": 1}
 NOTHING: list[dict[str, Any]] = [{}, {"schema": None}, {"schema": 7}]
 

@@ -3,10 +3,17 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from tests.kit.worlds import INTAKES_MAX, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]
+
+
+@pytest.fixture
+def filled(world):
+    world.write(*TEN)
+    joined(world)
+    return world
 
 
 def values(batches: list[Batch]) -> list[bytes | None]:
@@ -56,39 +63,31 @@ def test_an_end_behind_hidden_offsets_is_told_without_records(world):
     assert seen[(world.topic, 0)] == end
 
 
-def test_nothing_comes_twice_unless_it_is_rewound(world):
-    world.write(*TEN)
-    joined(world)
-    first = take(world, 10)
-    assert world.source.take(100, 0.3).records == []
-    world.source.rewind({(world.topic, 0): 4})
-    assert values(take(world, 6)) == TEN[4:]
+def test_nothing_comes_twice_unless_it_is_rewound(filled):
+    first = take(filled, 10)
+    assert filled.source.take(100, 0.3).records == []
+    filled.source.rewind({(filled.topic, 0): 4})
+    assert values(take(filled, 6)) == TEN[4:]
     assert values(first) == TEN
 
 
-def test_a_rewind_reaches_what_was_attended_but_not_taken(world):
-    world.write(*TEN)
-    joined(world)
-    taken = take(world, 1, records_max=1)
-    world.source.attend(0.3)
-    world.source.rewind({(world.topic, 0): 0})
+def test_a_rewind_reaches_what_was_attended_but_not_taken(filled):
+    taken = take(filled, 1, records_max=1)
+    filled.source.attend(0.3)
+    filled.source.rewind({(filled.topic, 0): 0})
     assert values(taken) == TEN[:1]
-    assert values(take(world, 10)) == TEN
+    assert values(take(filled, 10)) == TEN
 
 
-def test_a_rewind_of_a_partition_that_is_not_ours_changes_nothing(world):
-    world.write(*TEN)
-    joined(world)
-    world.source.rewind({(world.topic, 77): 0, ("elsewhere", 0): 0})
-    assert values(take(world, 10)) == TEN
+def test_a_rewind_of_a_partition_that_is_not_ours_changes_nothing(filled):
+    filled.source.rewind({(filled.topic, 77): 0, ("elsewhere", 0): 0})
+    assert values(take(filled, 10)) == TEN
 
 
-def test_attending_takes_nothing(world):
-    world.write(*TEN)
-    joined(world)
+def test_attending_takes_nothing(filled):
     for _ in range(5):
-        world.source.attend(0.05)
-    assert values(take(world, 10)) == TEN
+        filled.source.attend(0.05)
+    assert values(take(filled, 10)) == TEN
 
 
 def test_paused_partitions_bring_nothing_until_they_are_resumed(world):
@@ -112,21 +111,17 @@ def test_an_assignment_is_told_once(world):
     assert (again.assigned, again.revoked, again.lost) == (None, [], [])
 
 
-def test_what_is_settled_is_where_to_read_again(world):
-    world.write(*TEN)
-    joined(world)
-    (batch,) = [batch for batch in take(world, 10) if batch.records]
-    world.source.mark_processed({(world.topic, 0): 10})
-    assert world.source.processed()[(world.topic, 0)] == 10
-    world.source.rewind(batch.first)
-    assert world.source.processed()[(world.topic, 0)] == 0
+def test_what_is_settled_is_where_to_read_again(filled):
+    (batch,) = [batch for batch in take(filled, 10) if batch.records]
+    filled.source.mark_processed({(filled.topic, 0): 10})
+    assert filled.source.processed()[(filled.topic, 0)] == 10
+    filled.source.rewind(batch.first)
+    assert filled.source.processed()[(filled.topic, 0)] == 0
 
 
-def test_ends_are_those_of_a_reader(world):
-    world.write(*TEN)
-    joined(world)
-    take(world, 4, records_max=4)
-    assert world.source.ends() == {(world.topic, 0): 10, (world.topic, 1): 0}
+def test_ends_are_those_of_a_reader(filled):
+    take(filled, 4, records_max=4)
+    assert filled.source.ends() == {(filled.topic, 0): 10, (filled.topic, 1): 0}
 
 
 def test_a_group_without_offsets_has_none_committed(world):
@@ -142,16 +137,14 @@ def test_who_is_no_member_yet_has_no_metadata(world):
     assert world.source.assignment() == frozenset()
 
 
-def test_a_source_that_joins_anew_goes_on_at_what_is_committed(world):
-    world.write(*TEN)
-    joined(world)
-    world.transaction.open()
-    take(world, 7, records_max=7)
-    world.transaction.begin()
-    world.transaction.send([message(world, b"1")])
-    world.transaction.send_offsets({(world.topic, 0): 4})
-    world.transaction.commit()
-    world.source.changes()
-    world.source.reopen()
-    assert (world.topic, 0) in world.source.changes().lost
-    assert values(take(world, 6)) == TEN[4:]
+def test_a_source_that_joins_anew_goes_on_at_what_is_committed(filled):
+    filled.transaction.open()
+    take(filled, 7, records_max=7)
+    filled.transaction.begin()
+    filled.transaction.send([message(filled, b"1")])
+    filled.transaction.send_offsets({(filled.topic, 0): 4})
+    filled.transaction.commit()
+    filled.source.changes()
+    filled.source.reopen()
+    assert (filled.topic, 0) in filled.source.changes().lost
+    assert values(take(filled, 6)) == TEN[4:]

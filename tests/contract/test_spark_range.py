@@ -1,5 +1,7 @@
 """The source of a task on a real broker: placed where the driver says, confirmed by the group."""
 
+from typing import Any
+
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
@@ -22,6 +24,18 @@ def write(app: Application, count: int, partition: int = 0) -> None:
     produce(app.bootstrap, app.input, *values)
 
 
+def placed(app: Application, starts: Any, start: str = "earliest") -> KafkaRange:
+    source = app.range(starts, LIVE, start)
+    source.place()
+    return source
+
+
+def confirmed(app: Application, starts: Any, start: str = "earliest") -> KafkaRange:
+    source = placed(app, starts, start)
+    source.confirm()
+    return source
+
+
 def ended(source: KafkaRange, where: tuple[str, int], end: int) -> None:
     """Take until the end of the partition is told behind the last record."""
     for _ in range(INTAKES_MAX):
@@ -37,8 +51,7 @@ def test_a_range_reads_from_where_it_was_placed_and_confirmed(app):
     write(app, 3, partition=1)
     first, second = app.partitions
     app.commit({first: 2, second: 1})
-    source = app.range({first: 2, second: 1}, LIVE)
-    source.place()
+    source = placed(app, {first: 2, second: 1})
     assert source.confirm() == {first: 2, second: 1}
     assert source.assignment() == {first, second}
     found = sorted((record.partition, record.value) for record in taken(source, 5))
@@ -49,10 +62,9 @@ def test_a_range_reads_from_where_it_was_placed_and_confirmed(app):
 
 def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(app):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     app.commit({first: 1})
-    source = app.range({first: 1}, LIVE)
-    source.place()
+    source = placed(app, {first: 1})
     assert taken(source, 4)[0].offset == 1
     app.commit({first: 3})
     assert source.confirm() == {first: 3}
@@ -62,9 +74,8 @@ def test_what_an_earlier_attempt_came_to_is_skipped_also_when_it_was_fetched(app
 
 def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app):
     write(app, 5)
-    first, _second = app.partitions
-    source = app.range({first: None}, LIVE)
-    source.place()
+    first = app.partitions[0]
+    source = placed(app, {first: None})
     app.commit({first: 4})
     assert source.confirm() == {first: 4}
     assert [record.offset for record in taken(source, 1)] == [4]
@@ -74,11 +85,10 @@ def test_an_earlier_attempt_that_was_the_first_to_commit_is_found(app):
 @pytest.mark.parametrize("now", [None, 2])
 def test_offsets_that_were_set_back_or_deleted_are_refused(app, now):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     if now is not None:
         app.commit({first: now})
-    source = app.range({first: 3}, LIVE)
-    source.place()
+    source = placed(app, {first: 3})
     told = f"3 was committed, .* now has {now}: .* its offsets were set back or deleted"
     with pytest.raises(PositionLostError, match=told):
         source.confirm()
@@ -89,9 +99,8 @@ def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_dri
     app, start
 ):
     write(app, 3)
-    first, _second = app.partitions
-    source = app.range({first: None}, LIVE, start)
-    source.place()
+    first = app.partitions[0]
+    source = placed(app, {first: None}, start)
     assert source.confirm() == {}
     write(app, 2)
     assert [record.offset for record in taken(source, 5)] == [0, 1, 2, 3, 4]
@@ -99,32 +108,26 @@ def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_dri
 
 def test_a_group_without_offsets_is_refused_where_that_was_asked_for(app):
     write(app, 3)
-    source = app.range({app.partitions[0]: None}, LIVE, "refuse")
-    source.place()
-    source.confirm()
+    source = confirmed(app, {app.partitions[0]: None}, "refuse")
     with pytest.raises(PositionLostError, match="HAPAX_INPUT__START=refuse"):
         taken(source, 1)
 
 
 def test_a_range_over_deleted_records_begins_where_the_log_begins_now(app, sandbox):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     sandbox.delete_records(app.input, 0, 4)
-    source = app.range({first: None}, LIVE)
-    source.place()
-    source.confirm()
+    source = confirmed(app, {first: None})
     assert [record.offset for record in taken(source, 1)] == [4]
 
 
 @pytest.mark.row("SP13")
 def test_a_committed_offset_that_fell_off_the_log_stops_the_service(app, sandbox):
     write(app, 5)
-    first, _second = app.partitions
+    first = app.partitions[0]
     app.commit({first: 1})
     sandbox.delete_records(app.input, 0, 4)
-    source = app.range({first: 1}, LIVE)
-    source.place()
-    source.confirm()
+    source = confirmed(app, {first: 1})
     with pytest.raises(PositionLostError, match="the log now holds 4 to 5"):
         taken(source, 1)
 
@@ -135,9 +138,7 @@ def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app):
     produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
     end = app.ends(app.member(), [first])[first]
     assert end > 2
-    source = app.range({first: None, second: None}, LIVE)
-    source.place()
-    source.confirm()
+    source = confirmed(app, {first: None, second: None})
     ended(source, first, end)
     assert source.take(100, 0.1).records == []
     assert source.positions()[second] == 0, "an empty partition ends where it begins"
@@ -153,9 +154,7 @@ def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(app):
 def test_a_range_is_no_member_of_the_group(app):
     write(app, 2)
     first, second = app.partitions
-    source = app.range({first: None, second: None}, LIVE)
-    source.place()
-    source.confirm()
+    source = confirmed(app, {first: None, second: None})
     taken(source, 2)
     member = app.member()
     assert member.assignment() == {first, second}

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from hapax.core.crash_markers import Mark, marked
+from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
+from hapax.core.offset_commit import Mark
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence
@@ -73,9 +74,7 @@ def test_calls_of_each_form_overlap_within_a_batch_and_outputs_are_in_input_orde
     write(app, *TEN, b"boom", *TEN)
     plan = app.plan(app.member())
     report = app.run(
-        plan,
-        HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}",
-        HAPAX_CALL__CONCURRENCY="8",
+        plan, HAPAX_TRANSFORM=f"tests.kit.spark_business:{transform}", HAPAX_CALL__CONCURRENCY="8"
     )
     assert report.error is None
     assert (app.values(), app.letters()) == ([*UPPER, *UPPER], [b"boom"])

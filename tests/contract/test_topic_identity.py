@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PositionLostError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka.consume.source import KafkaSource
 from hapax.sandbox import Sandbox

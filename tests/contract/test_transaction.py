@@ -99,9 +99,7 @@ def test_a_message_too_large_to_send_is_named_and_nothing_of_its_batch_is_visibl
     assert (values(ready), ready.committed()) == ([b"a", b"b"], {(ready.topic, 0): 3})
 
 
-def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(
-    ready: World,
-) -> None:
+def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(ready: World) -> None:
     # The first attempt asks for no delivery reports, so it may only know that something failed.
     blamed: list[bool] = []
     while not any(blamed):

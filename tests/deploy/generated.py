@@ -15,9 +15,10 @@ from typing import Any, Final, cast
 from prometheus_client import Counter, Gauge, Histogram
 
 import hapax
-from hapax import publish, spark, testing
+from hapax import context, publish, spark, testing
 from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
+from hapax.dev import FILES
 from hapax.engines.membership import Opening
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
@@ -25,12 +26,15 @@ from hapax.telemetry.metrics import Label, Row, rows
 from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S
 from hapax.wiring.builders import FAREWELL_S
+from tests.deploy import tools
 from tests.deploy.manifests import CHART, DEPLOY, KUSTOMIZE
-from tests.deploy.values_schema import THRESHOLDS, schema
+from tests.deploy.values_schema import CLOSED, OPEN, THRESHOLDS, names, schema
+from tests.kit.commands import output_of
 
 DOCS: Final = DEPLOY.parent / "docs"
 ALERTS: Final = DEPLOY / "monitoring" / "alerts.yaml"
 DASHBOARD: Final = DEPLOY / "monitoring" / "dashboard.json"
+README: Final = CHART / "README.md"
 CLUSTER: Final = KUSTOMIZE / "components/cluster"
 # What grace period, probes, the pace of autoscaling and the memory limit are computed from.
 FOLLOWED: Final = (
@@ -78,13 +82,33 @@ def files() -> dict[Path, str]:
         DOCS / "settings.md": markdown(),
         DOCS / "metrics.md": metrics_reference(),
         DOCS / "api.md": api_page(),
-        CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
+        CHART / "values.schema.json": json.dumps(schema(), indent=1).replace(CLOSED, OPEN) + "\n",
+        CHART / "names.json": _lines(names()),
         CHART / "alerts.yaml": _tokens(alerts),
         CHART / "dashboard.json": DASHBOARD.read_text(),
         CHART / "settings.yaml": _defaults(),
         CLUSTER / "prometheusrule.yaml": _RULE + textwrap.indent(alerts, "  "),
         CLUSTER / "hapax.json": DASHBOARD.read_text(),
+        FILES / "monitoring/alerts.yaml.tmpl": alerts,
+        FILES / "monitoring/dashboard.json.tmpl": DASHBOARD.read_text(),
     }
+
+
+def chart_readme() -> str | None:
+    """Return what helm-docs makes of the comments in values.yaml; nothing where there is no Go."""
+    if program := tools.helm_docs():
+        words = ["--dry-run", "--log-level", "error", "--sort-values-order", "file"]
+        return output_of([program, *words, "--chart-search-root", CHART])
+    return None
+
+
+def _lines(names: dict[str, Any]) -> str:
+    """Return JSON with a line for each name of the second level."""
+    parts = []
+    for key, level in names.items():
+        lines = [f" {json.dumps(name)}: {json.dumps(below)}" for name, below in level.items()]
+        parts.append(f"{json.dumps(key)}: {{\n" + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(parts) + "}\n"
 
 
 def _tokens(alerts: str) -> str:
@@ -113,6 +137,7 @@ Other modules are internal: they may change in any version.
 LINE_MAX: Final = 88
 SECTIONS: Final[dict[str, list[Any]]] = {
     "hapax: what a transform needs": [hapax.Record, hapax.Output, hapax.Poison, hapax.Coordinates],
+    "hapax.context: what a transform logs and counts": [context.counter, context.histogram],
     "hapax.core.errors: what a test may meet": [
         HapaxError,
         ConfigurationError,
@@ -253,3 +278,5 @@ def _label(label: Label) -> str:
 if __name__ == "__main__":
     for _path, _content in files().items():
         _path.write_text(_content)
+    if _readme := chart_readme():
+        README.write_text(_readme)

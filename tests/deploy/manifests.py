@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from tests.deploy import tools
+from tests.deploy.schemas import VERSIONS
 from tests.kit.commands import output_of
 
 Object = dict[str, Any]
@@ -32,6 +33,8 @@ RENDERED: Final = PAIRS | {SHARED: ("cluster",)}
 # By Kustomize alone: the operator is an offer to those who have one.
 OPERATOR: Final = "overlays/spark-operator"
 LAYERS: Final = (*PAIRS, OPERATOR)
+# What the chart's objects say of themselves on top of what Kustomize's do.
+CHARTED: Final = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version")
 WORKLOADS: Final = ("StatefulSet", "Deployment")
 _TIMEOUT_S: Final = 120.0
 _HASHED: Final = re.compile(r"-[a-z0-9]{10}$")
@@ -52,8 +55,13 @@ def _charted(
     helm: Path, release: str, values: tuple[str, ...], options: tuple[str, ...]
 ) -> list[Object]:
     files = [word for name in values for word in ("-f", CHART / "values" / f"{name}.yaml")]
-    command = [helm, "template", release, CHART, *files, *options]
+    command = [helm, "template", release, CHART, *files, *options, *asked(helm)]
     return _objects(output_of(command, timeout=_TIMEOUT_S, cwd="/"))
+
+
+def asked(helm: Path) -> tuple[str, ...]:
+    """Return for which Kubernetes an old Helm renders: by itself it takes one of its own time."""
+    return () if helm == tools.helm() else ("--kube-version", f"{VERSIONS[0]}.0")
 
 
 def charted(
@@ -61,9 +69,15 @@ def charted(
     helm: Path | None = None,
     release: str = "hapax",
     options: tuple[str, ...] = (),
+    hooks: bool = False,
 ) -> list[Object]:
-    """Return the objects of the chart, with these files of values one upon another."""
-    return copy.deepcopy(_charted(helm or tools.helm(), release, values, options))
+    """Return the objects of the chart, with these files of values one upon another.
+
+    hooks  those of ``helm test`` instead
+    """
+    objects = copy.deepcopy(_charted(helm or tools.helm(), release, values, options))
+    hooked = [each["metadata"].get("annotations", {}).get("helm.sh/hook") for each in objects]
+    return [each for each, hook in zip(objects, hooked, strict=True) if hooks == (hook is not None)]
 
 
 def _objects(text: str) -> list[Object]:
@@ -89,6 +103,7 @@ def driver(objects: list[Object]) -> Object:
 def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
     """Return the objects by kind and name, without what the two tools do in their own ways.
 
+    - Labels that say of which release of a chart an object is.
     - The namespace: Helm is told it, and installs into one that exists.
     - A changed setting replaces the pods: by a hash in the name, or by one in an annotation.
     """
@@ -97,6 +112,8 @@ def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
         if each["kind"] == "Namespace":
             continue
         each["metadata"].pop("namespace", None)
+        for label in CHARTED:
+            each["metadata"]["labels"].pop(label, None)
         if each["kind"] == "ConfigMap":
             each["metadata"]["name"] = _HASHED.sub("", each["metadata"]["name"])
         if each["kind"] in WORKLOADS:

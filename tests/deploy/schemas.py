@@ -1,118 +1,26 @@
-"""Objects against the schemas of Kubernetes, strictly; for those of operators, own tables.
-
-The tables hold the fields of the operators' definitions as far as deploy/ uses them. The objects
-were compared with the definitions themselves, too: kedacore/keda 2.20, prometheus-operator 0.93,
-apache/spark-kubernetes-operator 1.0; who adds a field here looks it up there.
-"""
+"""Objects against the schemas of Kubernetes, strictly; of operators against operators.yaml."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
+import yaml
 
 # The oldest that knows every field, and the newest there is.
 VERSIONS: Final = ("1.27", "1.37")
-# A table names the fields. None: a number; "text"; "pod": the template of one; [..]: a list of
-# such; {"*": ..}: whatever the name.
 Table = Any
 _METADATA: Final[Table] = {"name": "text", "namespace": "text", "labels": {"*": "text"}}
-_SELECTOR: Final[Table] = {"matchLabels": {"*": "text"}}
-_BEHAVIOR: Final[Table] = {
-    "stabilizationWindowSeconds": None,
-    "policies": [{"type": "text", "value": None, "periodSeconds": None}],
-}
-_KAFKA: Final = (
-    "bootstrapServersFromEnv consumerGroupFromEnv topic lagThreshold activationLagThreshold "
-    "offsetResetPolicy allowIdleConsumers version sasl tls "
-    "serverAddress query threshold ignoreNullValues authModes"
+OPERATORS: Final[dict[str, Table]] = yaml.safe_load(
+    Path(__file__).with_name("operators.yaml").read_text()
 )
-OPERATORS: Final[dict[str, Table]] = {
-    "monitoring.coreos.com/v1 PodMonitor": {
-        "selector": _SELECTOR,
-        "podMetricsEndpoints": [
-            {"port": "text", "path": "text", "interval": "text", "scrapeTimeout": "text"}
-        ],
-    },
-    "monitoring.coreos.com/v1 PrometheusRule": {
-        "groups": [
-            {
-                "name": "text",
-                "interval": "text",
-                "rules": [
-                    {
-                        "alert": "text",
-                        "record": "text",
-                        "expr": "text",
-                        "for": "text",
-                        "keep_firing_for": "text",
-                        "labels": {"*": "text"},
-                        "annotations": {"*": "text"},
-                    }
-                ],
-            }
-        ]
-    },
-    "keda.sh/v1alpha1 ScaledObject": {
-        "scaleTargetRef": {
-            "apiVersion": "text",
-            "kind": "text",
-            "name": "text",
-            "envSourceContainerName": "text",
-        },
-        "pollingInterval": None,
-        "cooldownPeriod": None,
-        "minReplicaCount": None,
-        "maxReplicaCount": None,
-        "advanced": {
-            "horizontalPodAutoscalerConfig": {
-                "behavior": {"scaleUp": _BEHAVIOR, "scaleDown": _BEHAVIOR}
-            }
-        },
-        # KEDA takes texts only: a number or a boolean is refused by the API server.
-        "triggers": [
-            {
-                "type": "text",
-                "metadata": dict.fromkeys(_KAFKA.split(), "text"),
-                "authenticationRef": {"name": "text"},
-            }
-        ],
-    },
-    "keda.sh/v1alpha1 TriggerAuthentication": {
-        "env": [{"parameter": "text", "name": "text", "containerName": "text"}],
-        "secretTargetRef": [{"parameter": "text", "name": "text", "key": "text"}],
-    },
-    "spark.apache.org/v1 SparkApplication": {
-        "deploymentMode": "text",
-        "pyFiles": "text",
-        "driverArgs": ["text"],
-        "runtimeVersions": {"sparkVersion": "text", "scalaVersion": "text"},
-        "sparkConf": {"*": "text"},
-        "applicationTolerations": {
-            "resourceRetainPolicy": "text",
-            "restartConfig": {
-                "restartPolicy": "text",
-                "maxRestartAttempts": None,
-                "maxRestartOnFailure": None,
-                "restartBackoffMillis": None,
-                "restartCounterResetMillis": None,
-            },
-        },
-        "driverSpec": {"podTemplateSpec": "pod"},
-        "executorSpec": {"podTemplateSpec": "pod"},
-    },
-}
 
 
 def problems(each: dict[str, Any], version: str = VERSIONS[-1]) -> list[str]:
     key = f"{each['apiVersion']} {each['kind']}"
     if key not in OPERATORS:
         return _by_kubernetes(each, version, key)
-    table = {
-        "apiVersion": "text",
-        "kind": "text",
-        "metadata": _METADATA,
-        "spec": OPERATORS[key],
-    }
+    table = {"apiVersion": "text", "kind": "text", "metadata": _METADATA, "spec": OPERATORS[key]}
     return list(_by_table(each, table, version, key))
 
 

@@ -130,7 +130,8 @@ def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects):
                 continue
         assert selected.items() <= template["metadata"]["labels"].items(), each["kind"]
     for spread in template["spec"].get("topologySpreadConstraints", ()):
-        assert spread["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+        selected = spread["labelSelector"]["matchLabels"]
+        assert selected.items() <= template["metadata"]["labels"].items()
 
 
 def test_the_stateful_set_names_members_and_the_deployment_does_not(objects, tmp_path):
@@ -174,7 +175,10 @@ def test_versions_are_those_of_the_project():
     assert set(named) == {hapax.__version__, "dev"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
-    assert f"pyspark=={versions['sparkVersion']}" in project["optional-dependencies"]["spark"]
+    assert "pyspark>=4.0,<5" in project["optional-dependencies"]["spark"]
+    assert (
+        f"\npyspark=={versions['sparkVersion']} " in (ROOT / "requirements/spark.txt").read_text()
+    )
 
 
 def test_spark_has_the_cores_that_it_believes_to_have(tmp_path):

@@ -283,7 +283,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 def metrics(prometheus: Prometheus) -> Iterator[Metrics]:
     """Metrics of a worker that is ready, where Prometheus looks for one."""
     metrics = Metrics()
-    metrics.build_info.of("1", "worker", "3", "2").set(1)
+    metrics.build_info.of("orders", "1", "worker", "3", "2").set(1)
     health = Health(loop_limit_s=60)
     port = int(prometheus.environment()["HAPAX_TELEMETRY__PORT"])
     server = TelemetryServer("127.0.0.1", port, registry=metrics.registry, health=health)
@@ -319,14 +319,14 @@ def test_every_expression_of_the_dashboard_has_an_answer(prometheus):
     assert answers["Workers"][0]["value"][1] == "1"
     assert answers["Claim store"][0]["value"][1] == "1"
     assert [one["metric"] for one in answers["Versions"]] == [
-        {"version": "1", "engine": "worker", "python": "3", "librdkafka": "2"}
+        {"app": "orders", "version": "1", "engine": "worker", "python": "3", "librdkafka": "2"}
     ]
 
 
 @pytest.mark.deep
 def test_promtool_has_no_complaint_about_an_exposition(promtool, prometheus, metrics):
-    metrics.consumer_lag.of("in", "0").set(1)
-    metrics.retention_margin_seconds.of("in", "0").set(float("inf"))
+    metrics.consumer_lag.of("orders", "in", "0").set(1)
+    metrics.retention_margin_seconds.of("orders", "in", "0").set(float("inf"))
     metrics.records_dead_lettered.of("KeyError").inc()
     assert "no help text" in complaints_about(promtool, "hapax_ok 1\n")
 

@@ -15,8 +15,8 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 import hapax
-from deploy.release import NAMES_VERSION, disagreements, write
-from hapax.engines.spark.session import CONNECTOR
+from deploy.release import NAMES_PROJECT, NAMES_VERSION, disagreements, write
+from hapax.engines.spark.session import connector
 from hapax.jars import locked
 from tests.deploy.steps import ROOT, stages
 from tests.kit.commands import output_of, run_captured
@@ -40,9 +40,10 @@ def typed(script: str, folder: Path, **environment: str) -> str:
 def tagged(tmp_path: Path) -> Path:
     """Return a repository with the files that name the version, ready to be released."""
     folder = tmp_path / "checkout"
-    for name in NAMES_VERSION:
+    for name in {*NAMES_VERSION, *NAMES_PROJECT}:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+        text = (ROOT / name).read_text()
+        (folder / name).write_text(text.replace("hapax.example", "hapax.test"))
     changelog = (ROOT / "CHANGELOG.md").read_text()
     unreleased = changelog.partition("## [Unreleased]")[2].partition("\n## [")[0]
     (folder / "CHANGELOG.md").write_text(changelog.replace(unreleased, "\n", 1))
@@ -75,11 +76,15 @@ def test_a_tag_of_another_version_or_commit_is_named(tagged):
     assert "not at this commit" in elsewhere
 
 
-def test_a_changelog_with_unreleased_entries_is_named(tagged):
+def test_unreleased_entries_and_addresses_of_examples_are_named(tagged):
     changelog = tagged / "CHANGELOG.md"
     text = changelog.read_text().replace("## [Unreleased]", "## [Unreleased]\n\n- More.", 1)
     changelog.write_text(text)
-    assert any("Unreleased" in line for line in disagreements(tagged, VERSION, f"v{VERSION}"))
+    for name in NAMES_PROJECT:
+        shutil.copy(ROOT / name, tagged / name)
+    found = disagreements(tagged, VERSION, f"v{VERSION}")
+    assert any("Unreleased" in line for line in found)
+    assert [line.split()[0] for line in found if "example" in line] == [*NAMES_PROJECT]
 
 
 @pytest.mark.deep
@@ -170,7 +175,7 @@ def test_the_bill_is_the_lock(image, bills):
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     about = bill["metadata"]["component"]
     assert (about["name"], about["version"]) == ("hapax-kafka", hapax.__version__)
-    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(CONNECTOR)}
+    jars = {(jar.artifact, jar.version, jar.sha256) for jar in locked(connector())}
     wanted = lock(image) | (jars if image == "spark" else set())
     assert len(wanted) > 100
     assert set().union(*map(told, bill["components"])) == wanted

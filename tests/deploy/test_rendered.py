@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy import tools
+import hapax
+from tests.deploy import generated, tools
 from tests.deploy.manifests import (
     CHART,
+    CHARTED,
     DEPLOY,
     KUSTOMIZE,
     LAYERS,
@@ -33,8 +35,13 @@ from tests.deploy.manifests import (
 )
 from tests.deploy.schemas import VERSIONS, problems
 from tests.deploy.steps import ROOT
-from tests.kit.commands import output_of
+from tests.deploy.test_scaling import api_server
+from tests.kit.commands import output_of, run_captured
 from tests.kit.managed_process import child
+
+RECOMMENDED = "app.kubernetes.io/"
+LABELS = ("name", "instance", "component", "part-of")
+FOUND = {"grafana_dashboard"}
 
 
 @pytest.mark.deep
@@ -42,9 +49,13 @@ from tests.kit.managed_process import child
 @pytest.mark.parametrize("layer", RENDERED)
 def test_the_chart_makes_the_objects_of_the_kustomization(layer, helm):
     ours = comparable(kustomized(layer))
-    theirs = comparable(charted(*RENDERED[layer], helm=helm()))
+    made = charted(*RENDERED[layer], helm=helm())
+    charts = [each["metadata"]["labels"][label] for each in made for label in CHARTED]
+    assert charts == [f"hapax-{hapax.__version__}", "Helm", hapax.__version__] * len(made)
+    theirs = comparable(made)
     assert sorted(ours) == sorted(theirs)
     for key, each in ours.items():
+        assert {RECOMMENDED + name for name in LABELS} == each["metadata"]["labels"].keys() - FOUND
         assert dict(leaves(each)) == dict(leaves(theirs[key])), key
 
 
@@ -71,6 +82,33 @@ def test_a_field_that_does_not_exist_is_noticed():
 @pytest.mark.deep
 def test_helm_finds_nothing_to_complain_about():
     output_of([tools.helm(), "lint", "--strict", CHART])
+
+
+@pytest.mark.deep
+def test_the_readme_of_the_chart_is_what_helm_docs_makes_of_its_comments():
+    readme = generated.chart_readme()
+    if readme is None:
+        pytest.skip("no Go, which compiles helm-docs")
+    assert generated.README.read_text() == readme
+
+
+@pytest.mark.deep
+def test_helm_test_asks_each_pod_whether_it_is_ready():
+    policy, pod = charted("production", hooks=True)
+    assert [one for each in (policy, pod) for one in problems(each)] == []
+    assert loose(pod["spec"]) == []
+    selector = only(charted("production"), "StatefulSet")["spec"]["selector"]
+    labels = pod["metadata"]["labels"]
+    assert policy["spec"]["podSelector"] == selector
+    assert policy["spec"]["ingress"][0]["from"] == [{"podSelector": {"matchLabels": labels}}]
+    assert not selector["matchLabels"].items() <= labels.items()
+    [container] = pod["spec"]["containers"]
+    for path, code in (("/readyz", 0), ("/livez", 1)):
+        with api_server({path: {"ready": True}}) as address:
+            there = '"127.0.0.1", ' + address.rpartition(":")[2]
+            [script] = [each.replace('"hapax", 9464', there) for each in container["args"]]
+            done = run_captured([*container["command"], script])
+        assert (done.returncode, "HTTPError" in done.stderr) == (code, bool(code)), done.stderr
 
 
 @pytest.mark.deep
@@ -141,7 +179,7 @@ def loose(pod: Any) -> list[str]:
         found.append("seccomp")
     if {"hostNetwork", "hostPID", "hostIPC"} & set(pod):
         found.append("host")
-    for volume in pod["volumes"]:
+    for volume in pod.get("volumes", ()):
         [kind] = set(volume) - {"name"}
         if kind not in VOLUMES or (kind == "emptyDir" and "sizeLimit" not in volume[kind]):
             found.append(kind)

@@ -128,19 +128,9 @@ def scaling(security: dict[str, str], **more: Any) -> dict[str, Any]:
             MUTUAL,
             ("none", "enable"),
             {},
-            {
-                "ca": "ca.pem",
-                "cert": "tls.crt",
-                "key": "tls.key",
-                "keyPassword": "key-password",
-            },
+            {"ca": "ca.pem", "cert": "tls.crt", "key": "tls.key", "keyPassword": "key-password"},
         ),
-        (
-            SCRAM,
-            ("scram_sha256", "enable"),
-            {"username": "USERNAME"},
-            {"password": "password"},
-        ),
+        (SCRAM, ("scram_sha256", "enable"), {"username": "USERNAME"}, {"password": "password"}),
         (
             SCRAM | {"PROTOCOL": "sasl_plaintext", "SASL_MECHANISM": "PLAIN"},
             ("plaintext", "disable"),
@@ -199,8 +189,8 @@ def without(security: dict[str, str], name: str) -> dict[str, str]:
             "needs the address of Prometheus",
         ),
         (
-            scaling({}, autoscaling={"enabled": True, "replicasMin": 5, "replicasMax": 4}),
-            "replicasMin is larger",
+            scaling({}, autoscaling={"enabled": True, "minReplicas": 5, "maxReplicas": 4}),
+            "minReplicas is larger",
         ),
         (
             {

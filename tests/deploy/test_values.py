@@ -1,6 +1,7 @@
 """The values of the chart: typos are refused on every level, and what is given arrives."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,139 +14,23 @@ import yaml
 from hapax.settings import VARIABLES
 from hapax.settings.base import Variable
 from tests.deploy import tools
-from tests.deploy.manifests import CHART, Object, charted, driver, only
+from tests.deploy.manifests import CHART, Object, asked, charted, driver, leaves, only
 from tests.deploy.schemas import VERSIONS, problems
-from tests.deploy.values_schema import OWNED, form, settable
+from tests.deploy.values_schema import CLOSED, OPEN, OWNED, form, settable
 from tests.kit.commands import run_captured
 
 BOTH = pytest.mark.parametrize(
     "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
 )
-# Each with a word that the refusal must say, or a field that it must name.
-TYPOS: list[tuple[str, str]] = [
-    ("replica: 3", "replica"),
-    ("Replicas: 3", "Replicas"),
-    ("replicas: three", "replicas"),
-    ("replicas: -1", "replicas"),
-    ("image: {tga: 1.0.0}", "tga"),
-    ("image: {pullPolicy: Allways}", "pullPolicy"),
-    ("image: {digest: 'sha256:12'}", "digest"),
-    ("image: hapax:1.0.0", "image"),
-    ("imagePullSecret: [{name: registry}]", "imagePullSecret"),
-    ("imagePullSecrets: [registry]", "imagePullSecrets"),
-    ("imagePullSecrets: [{nmae: registry}]", "nmae"),
-    ("kind: Statefulset", "kind"),
-    ("update: {type: Rolling}", "type"),
-    ("update: {partitions: 2}", "partitions"),
-    ("minReadySeconds: 10s", "minReadySeconds"),
-    ("settings: {HAPAX_SHUTDOWN_TIMEOUT: 20s}", "HAPAX_SHUTDOWN_TIMEOUT"),
-    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20}", "HAPAX_SHUTDOWN__TIMEOUT"),
-    ("settings: {HAPAX_SHUTDOWN__TIMEOUT: 20sec}", "HAPAX_SHUTDOWN__TIMEOUT"),
-    ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MeB}", "HAPAX_TRANSACTION__BYTES_MAX"),
-    ("settings: {HAPAX_TRANSACTION__RECORDS_MAX: 10.5}", "HAPAX_TRANSACTION__RECORDS_MAX"),
-    ("settings: {HAPAX_DEAD_LETTER__RATE_MAX: 10}", "HAPAX_DEAD_LETTER__RATE_MAX"),
-    ("settings: {HAPAX_GUARANTEE: exactly-once}", "HAPAX_GUARANTEE"),
-    ("settings: {HAPAX_TELEMETRY__TRACING: enabled}", "HAPAX_TELEMETRY__TRACING"),
-    ("settings: {HAPAX_INPUT__TOPICS: orders returns}", "HAPAX_INPUT__TOPICS"),
-    ("settings: {HAPAX_KAFKA__BOOTSTRAP_SERVERS: kafka}", "HAPAX_KAFKA__BOOTSTRAP_SERVERS"),
-    ("settings: {HAPAX_TRANSFORM: pipeline.transform}", "HAPAX_TRANSFORM"),
-    ("settings: {HAPAX_DEDUP__REDIS_URL_FILE: redis-url}", "HAPAX_DEDUP__REDIS_URL_FILE"),
-    ("settings: {HAPAX_DEDUP__REDIS_URL: 'redis://r:6379'}", "HAPAX_DEDUP__REDIS_URL"),
-    ("settings: {hapax_app: orders}", "hapax_app"),
-    ("secrets: {optionl: false}", "optionl"),
-    ("extraEnv: [{name: TZ, valeu: UTC}]", "valeu"),
-    ("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]", "extraEnv"),
-    ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__PASSWORD, value: geheim}]", "extraEnv"),
-    ("extraEnvFrom: [{secretReference: {name: a}}]", "secretReference"),
-    ("extraVolumes: [{name: a, persistentVolumeClaims: {claimName: b}}]", "extraVolumes"),
-    ("extraVolumes: [{name: scratch, emptyDir: {}}]", "extraVolumes"),
-    ("extraVolumeMounts: [{name: a, mountpath: /a}]", "mountpath"),
-    ("sidecars: [{name: proxy, images: proxy:1}]", "sidecars"),
-    ("podLabels: {app.kubernetes.io/name: other}", "app.kubernetes.io/name"),
-    ("serviceAccount: {annotation: {a: b}}", "annotation"),
-    ("tolerations: [{key: a, operator: Exist}]", "operator"),
-    ("tolerations: [{key: a, effect: Noschedule}]", "effect"),
-    ("affinity: {podAntiAfinity: {}}", "podAntiAfinity"),
-    ("podSecurityContext: {runAsUserId: 1}", "runAsUserId"),
-    ("securityContext: {capabilities: {dropp: [ALL]}}", "dropp"),
-    ("resources: {limit: {memory: 1Gi}}", "limit"),
-    ("scratchSize: 64MB", "scratchSize"),
-    ("livenessProbe: {failureTreshold: 9}", "failureTreshold"),
-    ("terminationGracePeriodSeconds: 75s", "terminationGracePeriodSeconds"),
-    ("disruptionBudget: {enable: false}", "enable"),
-    ("monitoring: {enabled: true}", "enabled"),
-    ("monitoring: {podMonitor: {label: {a: b}}}", "label"),
-    ("monitoring: {podMonitor: {interval: 15}}", "interval"),
-    ("monitoring: {rules: {thresholds: {latencySecond: 5}}}", "latencySecond"),
-    ("monitoring: {rules: {thresholds: {abortShare: 20}}}", "abortShare"),
-    ("networkPolicy: {port: [9092]}", "port"),
-    ("networkPolicy: {dns: {namespace: openshift-dns}}", "namespace"),
-    ("autoscaling: {maxReplicas: 6}", "maxReplicas"),
-    ("autoscaling: {trigger: Kafka}", "trigger"),
-    ("autoscaling: {prometheus: {serverAddress: 'prometheus:9090'}}", "serverAddress"),
-    ("settings: {HAPAX_OUTPUT__TOPICS: orders}", "HAPAX_OUTPUT__TOPICS"),
-    ("settings: {HAPAX_INSTANCE: one}", "HAPAX_INSTANCE"),
-    *(
-        IN_HELM := [
-            (
-                "settings: {HAPAX_KAFKA__SECURITY__PASSWORD: geheim}",
-                "HAPAX_KAFKA__SECURITY__PASSWORD",
-            ),
-            ("settings: {HAPAX_APP: null}", "HAPAX_APP"),
-            ("settings: {HAPAX_TRANSACTION__BYTES_MAX: 16MiBs}", "HAPAX_TRANSACTION__BYTES_MAX"),
-            ("kind: Deployment", "HAPAX_GROUP__MEMBERSHIP"),
-            ("kind: DaemonSet", "kind"),
-            ("image: {digest: 'sha256:123'}", "digest"),
-            ("extraEnv: [{name: HAPAX_KAFKA__SECURITY__USERNAME_, value: geheim}]", "extraEnv"),
-            ("podLabels: {app.kubernetes.io/instance: other}", "app.kubernetes.io/instance"),
-            ("affinity: {podAffinities: {}}", "podAffinities"),
-        ]
-    ),
-]
-"""The last ones are of all kinds that the schema has, and Helm itself is given those."""
+WRONG: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
+GIVEN = WRONG["given"]
+PARTITION = "{rollingUpdate: {partition: 1}}"
 DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
-# Everything that Kubernetes has and the chart only hands on.
-GIVEN: dict[str, Any] = yaml.safe_load("""
-fullnameOverride: shop
-imagePullSecrets: [{name: registry}]
-minReadySeconds: 20
-update: {partition: 2}
-extraEnv:
-  - {name: TZ, value: UTC}
-  - name: HAPAX_KAFKA__SECURITY__PASSWORD
-    valueFrom: {secretKeyRef: {name: vault, key: password}}
-extraEnvFrom: [{secretRef: {name: more}}]
-extraVolumes: [{name: models, persistentVolumeClaim: {claimName: models}}]
-extraVolumeMounts: [{name: models, mountPath: /models, readOnly: true}]
-initContainers: [{name: proxy, image: "proxy:1", restartPolicy: Always}]
-sidecars: [{name: logs, image: "logs:1"}]
-labels: {team: shop}
-podLabels: {sidecar.istio.io/inject: "true"}
-podAnnotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: "true"}
-annotations: {owner: shop}
-serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/shop"}}
-nodeSelector: {disk: ssd}
-tolerations: [{key: dedicated, operator: Equal, value: kafka, effect: NoSchedule}]
-affinity:
-  podAntiAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}}
-priorityClassName: high
-topologySpreadConstraints: []
-networkPolicy:
-  enabled: true
-  dns: {to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [53, 5353]}
-  extraEgress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]
-  extraIngress: [{from: [{podSelector: {}}], ports: [{port: 9464}]}]
-monitoring:
-  podMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
-  rules: {enabled: true, labels: {release: prometheus}, thresholds: {latencySeconds: 5}}
-  dashboard: {enabled: true, labels: {grafana_dashboard: "1", folder: kafka}}
-""")
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
-    done = run_captured([helm, "template", release, CHART, "-f", values, *options])
+    command = [helm, "template", release, CHART, "-f", values, *options, *asked(helm)]
+    done = run_captured(command)
     assert done.returncode != 0, done.stdout
     assert "geheim" not in done.stderr
     return done.stderr
@@ -168,11 +53,18 @@ def merged(values: Any, more: Any) -> Any:
     return {name: each for name, each in found.items() if more.get(name, each) is not None}
 
 
+def closed() -> dict[str, Any]:
+    """Return the schema with what templates/_known.tpl adds to it."""
+    schema: dict[str, Any] = json.loads(
+        (CHART / "values.schema.json").read_text().replace(OPEN, CLOSED)
+    )
+    return schema
+
+
 @cache
 def chart() -> tuple[jsonschema.Draft7Validator, dict[str, Any]]:
     """Return what judges values, and the defaults."""
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    return jsonschema.Draft7Validator(schema), yaml.safe_load((CHART / "values.yaml").read_text())
+    return jsonschema.Draft7Validator(closed()), yaml.safe_load((CHART / "values.yaml").read_text())
 
 
 def refusals(values: dict[str, Any]) -> list[str]:
@@ -181,18 +73,41 @@ def refusals(values: dict[str, Any]) -> list[str]:
     return [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in errors]
 
 
+def unknown(values: dict[str, Any], how: str) -> set[str]:
+    """Return what is said of each name of ``values``."""
+    known = (".name", ".key", ".mountPath")
+    found = {path[1:]: each for path, each in leaves(values) if not path.endswith(known)}
+    return {f"{path}: {how.format(each)}" for path, each in found.items()}
+
+
+@BOTH
+@pytest.mark.deep
+def test_forty_names_that_do_not_exist_are_refused_each_with_the_nearest(tmp_path, helm):
+    file = tmp_path / "values.yaml"
+    for values, how in ((WRONG["names"], "did you mean {}?"), (WRONG["called"], "it is called {}")):
+        file.write_text(yaml.safe_dump(values))
+        wanted = unknown(values, how)
+        assert wanted <= set(refusal(helm(), file).splitlines()), how
+    assert len(unknown(WRONG["names"], "")) >= 40
+    file.write_text("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]")
+    assert "HAPAX_TRANFORM: did you mean HAPAX_TRANSFORM?" in refusal(helm(), file)
+
+
 def test_a_typo_is_refused_by_name():
     assert refusals({}) == []
-    said = {typo: refusals(yaml.safe_load(typo)) for typo, _ in TYPOS}
-    assert [typo for typo, word in TYPOS if word not in " ".join(said[typo])] == []
+    typos = WRONG["forms"] + WRONG["in_helm"]
+    assert [typo for word, typo in typos if word not in " ".join(refusals(typo))] == []
+    at_once = " ".join(refusals(WRONG["names"]))
+    names = {re.split(r"[.:]", each)[-2] for each in unknown(WRONG["names"], "")}
+    assert [name for name in names if f"'{name}'" not in at_once] == []
 
 
 @BOTH
 @pytest.mark.deep
 def test_helm_applies_the_schema(tmp_path, helm):
     file = tmp_path / "values.yaml"
-    for typo, word in IN_HELM:
-        file.write_text(typo)
+    for word, typo in WRONG["in_helm"]:
+        file.write_text(yaml.safe_dump(typo))
         assert word in refusal(helm(), file), typo
 
 
@@ -207,7 +122,7 @@ def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]
 
 
 def test_each_value_of_the_schema_has_its_default_in_the_file():
-    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema = closed()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     found = dict(keys(schema, values))
     assert len(found) > 80
@@ -228,7 +143,8 @@ def loose(schema: Any, path: str = "") -> Iterator[str]:
 
 
 def test_the_schema_is_closed_on_every_level():
-    assert list(loose(json.loads((CHART / "values.schema.json").read_text()))) == []
+    # Charts that have this one in theirs share the names below global.
+    assert list(loose(closed())) == ["/properties/global"]
 
 
 @pytest.fixture
@@ -353,6 +269,32 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     assert policy["ingress"][1:] == GIVEN["networkPolicy"]["extraIngress"]
 
 
+@BOTH
+@pytest.mark.deep
+def test_a_chart_with_this_one_in_it_gives_registry_and_name(tmp_path, helm):
+    given = {
+        "global": {"imageRegistry": "mirror.example:5000"},
+        "image": {"registry": "registry.example", "tag": "1"},
+        "nameOverride": "billing",
+        "commonLabels": {"app.kubernetes.io/part-of": "shop"},
+        "monitoring": {"serviceMonitor": {"enabled": True, "interval": "30s"}},
+    }
+    objects = rendered(tmp_path, given, helm=helm())
+    assert [one for each in objects for one in problems(each)] == []
+    assert driver(objects)["spec"]["containers"][0]["image"] == "mirror.example:5000/hapax:1"
+    assert {each["metadata"]["labels"]["app.kubernetes.io/part-of"] for each in objects} == {"shop"}
+    service, workload = only(objects, "Service"), only(objects, "StatefulSet")
+    assert service["metadata"]["name"] == workload["metadata"]["name"] == "hapax-billing"
+    selected = {"app.kubernetes.io/name": "billing", "app.kubernetes.io/instance": "hapax-billing"}
+    assert service["spec"]["selector"] == workload["spec"]["selector"]["matchLabels"] == selected
+    assert selected.items() <= driver(objects)["metadata"]["labels"].items()
+    monitor = only(objects, "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [(each["port"], each["interval"]) for each in monitor["endpoints"]] == [
+        (service["spec"]["ports"][0]["name"], "30s")
+    ]
+
+
 @pytest.mark.deep
 def test_a_threshold_changes_its_rule_and_no_other(tmp_path):
     def expressions(thresholds: dict[str, float]) -> dict[str, str]:
@@ -456,9 +398,13 @@ def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outpu
             "memory: 1Gi is not above HAPAX_CALL__OUTPUT_BYTES_MAX",
         ),
         ("startupProbe: {failureThreshold: 20}", "shorter than the 180 s that a start may take"),
-        (f"{{{DEPLOYMENT}, update: {{partition: 1}}}}", "neither ordinals nor OnDelete"),
-        (f"{{{DEPLOYMENT}, update: {{type: OnDelete}}}}", "neither ordinals nor OnDelete"),
-        ("update: {type: OnDelete, partition: 1}", "only with update.type: RollingUpdate"),
+        (f"{{{DEPLOYMENT}, updateStrategy: {PARTITION}}}", "neither ordinals nor OnDelete"),
+        (f"{{{DEPLOYMENT}, updateStrategy: {{type: OnDelete}}}}", "neither ordinals nor OnDelete"),
+        (
+            "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}",
+            "only with updateStrategy.type: RollingUpdate",
+        ),
+        ("monitoring: {podMonitor: &on {enabled: true}, serviceMonitor: *on}", "process twice"),
     ],
 )
 @BOTH

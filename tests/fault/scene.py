@@ -106,10 +106,7 @@ class Stage:
             self._exits.enter_context(self.door)
         self.sandbox = self._exits.enter_context(
             Sandbox(
-                nodes=3,
-                proxied=True,
-                properties=self.plan.brokers,
-                spark_workers=spark_workers,
+                nodes=3, proxied=True, properties=self.plan.brokers, spark_workers=spark_workers
             )
         )
         if spark_workers:
@@ -185,8 +182,7 @@ class Stage:
     def _environment(self) -> dict[str, str]:
         return (
             self.topics.environment(
-                **self.sandbox.environment(),
-                HAPAX_TRANSFORM="tests.fault.business:split",
+                **self.sandbox.environment(), HAPAX_TRANSFORM="tests.fault.business:split"
             )
             | self.plan.settings
         )

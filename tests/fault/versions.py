@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hapax.engines.spark.session import connector
 from hapax.sandbox import jars, machine
 from hapax.sandbox.machine import SandboxError
 from tests.fault.results import read_runs
@@ -97,19 +98,6 @@ def _run(words: list[str], folder: Path) -> None:
         raise SandboxError(f"{Path(words[0]).name} ended with {done.returncode}: {' '.join(last)}")
 
 
-# -- A short campaign on each version of what Hapax stands on: the table of docs/versions.md.
-#
-# ::
-#
-# python -m tests.fault.versions --python python3.13
-#
-# One thing differs from the versions that all other tests run on, a cell of the table each; in the
-# last one all libraries are the lowest that pyproject.toml allows, and tests without a broker run
-# with them, too. What
-# cannot be had on this machine is told in its cell. ``--only kafka,valkey`` runs some cells again;
-# the others stay as they are in the folder, or else on the page.
-
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/versions.md"
 BEGIN, END = "<!-- make matrix: begin -->\n", "<!-- make matrix: end -->\n"
@@ -131,6 +119,7 @@ _NOT_WITH_LOWEST = tuple(
     f"--ignore=tests/unit/{name}" for name in ("native", "test_install.py", "test_project.py")
 )
 """They are of what is compiled here, and of tools that are not installed there."""
+_SPARKS = ("4.0", "4.1", "4.2", "4.3")
 
 
 class Cell(NamedTuple):
@@ -168,7 +157,11 @@ class Row(msgspec.Struct, frozen=True):
             return self.kept
         if self.why:
             return f"| {self.name} | not run: {self.why} | | | | | | | |\n"
-        facts = (self.facts[name] for name in ("Kafka", "Redis", "Python", "confluent-kafka"))
+        facts = [self.facts[name] for name in ("Kafka", "Redis", "Python", "confluent-kafka")]
+        if self.name.startswith("PySpark"):
+            spark = self.facts["pyspark"]
+            number = connector(spark).title.rpartition(" ")[2]
+            facts[2] += f", PySpark {spark} with connector {number}"
         bad = ", ".join(f"{name} {n}" for name, n in self.violations.items()) or "none"
         cells = (*facts, str(self.faults), f"{self.records:,}", bad, f"{self.when}, {self.commit}")
         return f"| {self.name} | {' | '.join(cells)} |\n"
@@ -178,6 +171,7 @@ def main() -> int:
     """Run the cells, write the page; return 1 when one of them is not clean."""
     wanted = _arguments()
     cells = [*_kafkas(), *_redises(wanted.folder), *_pythons(wanted), _lowest(wanted)]
+    cells += [_spark(line, wanted) for line in _SPARKS]
     rows = []
     on_page = lines_by_name(PAGE)
     for cell in cells:
@@ -320,20 +314,46 @@ def _lowest(wanted: argparse.Namespace) -> Cell | Row:
         (uv, "pip", "install", "-q", "--python", python, "--no-deps", "."),
         (python, "-m", "pytest", "-q", *_QUIET, "tests/unit", *_NOT_WITH_LOWEST),
     )
+    return _made(name, folder / "lowest-made.log", python, commands)
+
+
+def _spark(line: str, wanted: argparse.Namespace) -> Cell | Row:
+    """Return the newest PySpark of a line among the locked libraries, after the sink has run."""
+    name, folder = f"PySpark {line}", wanted.folder
+    if not _is_wanted(name, wanted):
+        return Row(name)
+    place, other = folder / f"pyspark-{line}", folder / f"pyspark-{line}.txt"
+    python, uv = place / "bin/python", Path(sys.executable).parent / "uv"
+    other.write_text(f"pyspark=={line}.*\npy4j\n")
+    files = ("-r", "requirements/test.txt", "-r", "requirements/build.txt")
+    locked = (*files, "--no-verify-hashes", "--override", other)
+    sink = ("tests/integration/test_spark_sink.py", "-k", "every_row or all_columns or options")
+    commands: tuple[tuple[str | Path, ...], ...] = (
+        (uv, "venv", "-q", "--clear", "--python", sys.executable, place),
+        (uv, "pip", "install", "-q", "--python", python, *locked),
+        (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *sink),
+    )
+    cell = _made(name, folder / f"pyspark-{line}-made.log", python, commands)
+    return cell if isinstance(cell, Row) else cell._replace(plan=("spark", 180))
+
+
+def _made(
+    name: str, log: Path, python: Path, commands: tuple[tuple[str | Path, ...], ...]
+) -> Cell | Row:
     environment = {"PYTHONPATH": str(ROOT / "service")}
-    path = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
-    with (folder / "lowest-made.log").open("wb") as log:
+    path = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+    with log.open("wb") as file:
         for command in commands:
             done = subprocess.run(
                 command,
                 cwd=ROOT,
                 env=os.environ | environment | path,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 check=False,
             )
             if done.returncode:
-                why = f"{Path(log.name).name} in {folder.name} has the reason"
+                why = f"{log.name} in {log.parent.name} has the reason"
                 return Row(name, why=why, violations={"tests": 1})
     return Cell(name, environment | path, python)
 

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
 from hapax.sandbox import Sandbox
 from tests.kit import redis_with_tls
@@ -13,9 +11,6 @@ from tests.kit.calls import STAMPS, Stamps
 from tests.kit.guarded import WholeGuard, tokens_of
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import routes_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")

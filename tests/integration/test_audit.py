@@ -1,15 +1,14 @@
 """``hapax audit``: the worker's output is clean, what others leave is not."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from hapax.operations.audit.result import (
     ACCOUNTS,
@@ -45,10 +44,6 @@ from tests.kit.orders import told
 from tests.kit.proof import at_length
 from tests.kit.topics import Given, ends, produce, produce_aborted, produce_committed, produce_open
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 # -- On a real broker ----------------------------------------------------------------------
 
 
@@ -77,12 +72,7 @@ def pipeline(sandbox, unique):
 @pytest.mark.long
 @pytest.mark.timeout(600)  # two audits and two kills, on a machine that may be busy
 def test_output_of_workers_that_were_killed_is_clean(spark, sandbox, unique, tmp_path):
-    flow = Flow(
-        sandbox,
-        tmp_path,
-        GROUP__SESSION_TIMEOUT="6s",
-        TRANSACTION__TIMEOUT="4s",
-    )
+    flow = Flow(sandbox, tmp_path, GROUP__SESSION_TIMEOUT="6s", TRANSACTION__TIMEOUT="4s")
     try:
         flow.feed_beside(200)
         worker = flow.worker("w-0")
@@ -223,7 +213,7 @@ def test_the_command_tells_a_broken_pipeline_by_its_exit_code(pipeline, options)
     told_ = json.loads(done.stdout)
     assert told_["anomalies"] == {"missing": 1}
     assert told_["examples"]["missing"] == [f"{p.source}/0/0"]
-    assert "judging" in done.stderr
+    assert options or not done.stderr, "progress of short work"
 
 
 # -- What hapax audit makes of records that share an id, one situation in each input partition.
@@ -265,14 +255,10 @@ SITUATIONS = {
         [In(1), In(2), In(3)], [Out(1), Out(2), Out(3)], {"with_outputs": 3, "repeated": 2}
     ),
     "passed while the claim store was away": Situation(
-        [In(1), In(2)],
-        [Out(1), Out(2, unchecked=True)],
-        {"with_outputs": 2},
+        [In(1), In(2)], [Out(1), Out(2, unchecked=True)], {"with_outputs": 2}
     ),
     "first unchecked, then claimed": Situation(
-        [In(1), In(2)],
-        [Out(1, unchecked=True), Out(2)],
-        {"with_outputs": 2},
+        [In(1), In(2)], [Out(1, unchecked=True), Out(2)], {"with_outputs": 2}
     ),
     "all dropped": Situation([In(1), In(2)], [], {"dedup_loss": 1, "duplicates": 1}),
     "alone and dropped": Situation([In(1)], [], {"missing": 1}),
@@ -281,9 +267,7 @@ SITUATIONS = {
         [In(1, due=0), In(2)], [], {"filtered": 1, "duplicates": 1}
     ),
     "the owner is a dead letter": Situation(
-        [In(1, due=POISON), In(2)],
-        [Out(1, slot=DEAD_SLOT)],
-        {"dead_letters": 1, "duplicates": 1},
+        [In(1, due=POISON), In(2)], [Out(1, slot=DEAD_SLOT)], {"dead_letters": 1, "duplicates": 1}
     ),
     "the dead letter was replayed": Situation(
         [In(1, due=POISON), In(2, due=POISON), In(3, replay_of=1)],

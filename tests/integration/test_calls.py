@@ -12,7 +12,9 @@ from tests.kit.calls import MODULE, PAUSE_MAX_S, Stamps
 from tests.kit.faults import Rule
 from tests.kit.flow import Flow
 from tests.kit.leaving import DEEDS, FINE, MODULE as LEAVING
-from tests.kit.pipeline_under_test import PipelineUnderTest, header, source, values
+from tests.kit.managed_process import WorkerProcess
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, metric, source, values
+from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
 from tests.kit.proxy import ProxiedBroker
 from tests.kit.routes import a_route
@@ -458,6 +460,22 @@ def test_so_it_is_in_tasks_of_spark(plain):
     options = {"DEAD_LETTER__RATE_MAX": "1", "STOP_AFTER__AT_END": "true"}
     plain.start(SparkProcess, "s-0", **options, **LEAVING_FORMS["python"]).ends_with(0)
     judge(plain)
+
+
+@pytest.mark.parametrize("kind", [WorkerProcess, SparkProcess])
+def test_lines_and_counts_of_business_code_are_in_the_log_and_on_the_port(plain, kind):
+    port = free_port()
+    plain.write(*FINE)
+    options = {"TRANSFORM": "tests.kit.noting:function", "TELEMETRY__PORT": str(port)}
+    worker = plain.start(kind, "w-0", **options)
+    plain.await_outputs(len(FINE))
+    name = "noted_calls_total"
+    await_(lambda: f'{name}{{form="function"}} {len(FINE)}.0' in ask(port, "/metrics")[1], 30)
+    await_(lambda: len(worker.lines("function")) == len(FINE), 30, worker.text)
+    for line in worker.lines("function"):
+        assert line["mine"] == f"{line['topic']}/{line['partition']}/{line['offset']}"
+        assert (line["instance"], line["level"]) == ("w-0", "warning")
+    assert metric(ask(port, "/metrics")[1], "noted_seconds_sum") == len(FINE) / 2
 
 
 @pytest.mark.parametrize("name", ["Unready", "Unmade"])

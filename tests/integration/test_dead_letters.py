@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import DuplicateInstanceError
-from hapax.core.ports import Message
-from hapax.core.records import Headers, Record
+from hapax.core.records import Headers, Message, Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
@@ -123,11 +122,7 @@ def test_records_without_a_key_for_a_compacted_topic_are_judged_together(at_once
 
 def test_a_dead_letter_that_its_topic_would_refuse_is_replayed_as_the_record_was(at_once):
     ahead_ms = int(time.time() * 1_000_000)
-    at_once.create(
-        source=ANY_TIME,
-        target=COMPACT,
-        dead_letters=COMPACT,
-    )
+    at_once.create(source=ANY_TIME, target=COMPACT, dead_letters=COMPACT)
     at_once.write(Given(b"v", None, (("h", b"1"),), timestamp_ms=ahead_ms))
     at_once.run_to_end(TRANSFORM=None)
     (dead,) = at_once.dead()

@@ -28,35 +28,39 @@ main()
 """
 
 
+def judged(text: str, exit_codes: list[int]) -> dict[str, Any]:
+    """Return the figures: nothing is wrong, though there was something to get wrong."""
+    figures: dict[str, Any] = json.loads(text)
+    ours, ordinary = figures["hapax"], figures["ordinary"]
+    assert figures["exact"] is ours["exact"] is True
+    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
+    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
+    assert figures["exit_codes"] == exit_codes
+    assert figures["aborted"] > 0
+    assert ours["dead_letters"] > 0
+    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
+    # The ordinary loop read the same input, and the judge sees what came of it.
+    assert len(figures["ordinary_faults"]) == 2
+    assert ordinary["records_in"] == ours["records_in"]
+    assert ordinary["doubled_by_repeats"] > 0
+    assert ordinary["exact"] is False
+    return figures
+
+
 @pytest.mark.timeout(280)
 def test_a_short_demo_strikes_and_shows_that_nothing_was_lost_doubled_or_reordered():
     done = run_captured(
         [*COMMAND, "--json", "--seconds", "5", "--rate", "1500"], cwd=ROOT, timeout=240
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    figures: dict[str, Any] = json.loads(done.stdout)
-    ours, ordinary = figures["hapax"], figures["ordinary"]
+    figures = judged(done.stdout, [0, 0])
 
-    assert figures["exact"] is ours["exact"] is True
-    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
-    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
-    assert figures["exit_codes"] == [0, 0]
-
-    # There was something to get wrong, and the faults struck.
     assert [fault["kind"] for fault in figures["faults"]] == ["kill", "freeze", "kill", "kill"]
     assert {fault["target"] for fault in figures["faults"]} == {"demo-0", "demo-1"}
     assert all(fault["back_after_s"] is not None for fault in figures["faults"])
-    assert figures["aborted"] > 0
-    assert ours["dead_letters"] > 0
-    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
+    ours = figures["hapax"]
     assert ours["outputs"] > ours["events"] - ours["dead_letters"]
-
-    # The ordinary loop read the same input, and the judge sees what the kills did to it.
-    assert len(figures["ordinary_faults"]) == 2
-    assert ordinary["records_in"] == ours["records_in"]
-    assert ordinary["doubled_by_repeats"] > 0
-    assert ordinary["doubled_by_crashes"] > 0
-    assert ordinary["exact"] is False
+    assert figures["ordinary"]["doubled_by_crashes"] > 0
 
 
 def _broken_demo() -> subprocess.CompletedProcess[str]:
@@ -163,23 +167,13 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
         timeout=500,
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    figures: dict[str, Any] = json.loads(done.stdout)
-    ours, ordinary = figures["hapax"], figures["ordinary"]
-
+    figures = judged(done.stdout, [0])
     assert figures["engine"] == "spark"
-    assert figures["exact"] is ours["exact"] is True
-    anomalies = ("lost", "doubled", "out_of_order", "wrong", "from_aborted")
-    assert {name: ours[name] for name in anomalies} == dict.fromkeys(anomalies, 0)
-    assert figures["exit_codes"] == [0]
 
-    # There was something to get wrong, and the faults struck.
     assert [fault["kind"] for fault in figures["faults"]] == ["Python worker kill", "driver kill"]
     for fault in figures["faults"]:
         assert fault["while_doing"] == "inside a transaction of a range"
         assert fault["back_after_s"] > 0
-    assert figures["aborted"] > 0
-    assert ours["dead_letters"] > 0
-    assert ours["duplicates_removed"] == ours["records_in"] - ours["events"] > 0
 
     # Both hand-overs happened, while records came in.
     ways = [(one["predecessor"], one["successor"]) for one in figures["hand_overs"]]
@@ -189,12 +183,6 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
         assert one["published"] > 0
         # Rounded to tenths of a second: a worker may leave at once.
         assert 0 <= one["left_after_s"] < one["commits_after_s"]
-
-    # The ordinary loop read the same input, and the judge sees what came of it.
-    assert len(figures["ordinary_faults"]) == 2
-    assert ordinary["records_in"] == ours["records_in"]
-    assert ordinary["doubled_by_repeats"] > 0
-    assert ordinary["exact"] is False
 
     assert marked(mark) == []
     assert list(tmp_path.glob("hapax-*")) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.dev.project import create_project
+from hapax.dev import create_project
 from hapax.dev.session import FileChanges
 from hapax.sandbox.processes import Ports
 from tests.kit.commands import run_captured
@@ -95,8 +95,8 @@ def test_what_is_piped_in_is_processed_and_what_came_out_is_printed(project, env
     lines = [line.split("  ") for line in done.stdout.splitlines()]
     assert sorted((line[0].split("/")[0], line[2]) for line in lines) == [
         ("orders-dead", '{"id": "a-3"}'),
-        ("orders-out", '{"id": "a-1", "lines": [{"price": 250, "count": 2}], "total": 500}'),
-        ("orders-out", '{"id": "a-4", "lines": [{"price": 99, "count": 1}], "total": 99}'),
+        ("orders-out", '{"id":"a-1","lines":[{"price":250,"count":2}],"total":500}'),
+        ("orders-out", '{"id":"a-4","lines":[{"price":99,"count":1}],"total":99}'),
     ]
 
 
@@ -105,12 +105,12 @@ def test_a_typed_line_comes_out_and_a_change_of_the_function_counts_for_the_next
     with running(project, environ) as dev:
         dev.await_said("service_ready")
         dev.type('{"id": "b-1", "lines": [{"price": 7, "count": 3}]}')
-        dev.await_printed('"total": 21}')
-        rule.write_text(rule.read_text().replace('order["total"]', 'order["sum"]'))
+        dev.await_printed('"total":21}')
+        rule.write_text(rule.read_text().replace('"total"', '"sum"'))
         dev.await_said("pipeline.py changed: starting again")
         dev.await_said("service_ready", times=2)
         dev.type('{"id": "b-2", "lines": [{"price": 7, "count": 3}]}')
-        dev.await_printed('"sum": 21}')
+        dev.await_printed('"sum":21}')
         rule.write_text("import no_such_module\n")
         dev.await_said("the service ended with exit code 2")
     assert any("status page at http://127.0.0.1:" in line for line in dev.said)

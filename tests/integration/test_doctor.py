@@ -138,12 +138,12 @@ def sound(cluster, tmp_path_factory):
         yield made
 
 
-def test_a_sound_pipeline_gets_one_line(sound):
+def test_a_sound_pipeline_gets_the_names_of_what_passed_and_one_line(sound):
     await_(lambda: sound.troubles() == set(), PATIENCE_S, lambda: sound.run().output)
     done = sound.run()
     assert done.exit_code == 0, done.output
-    (line,) = done.stdout.splitlines()
-    assert line.startswith("All ")
+    fine, line = done.stdout.splitlines()
+    assert (fine[:6], line[:4]) == ("Fine: ", "All ")
 
 
 def test_every_check_has_an_answer_from_a_live_cluster(sound):
@@ -160,7 +160,7 @@ def test_the_command_writes_nothing_but_its_findings(sound: Clinic) -> None:
         check=False,
     )
     assert done.stderr == b""
-    assert done.stdout.startswith(b"All "), done.stdout
+    assert done.stdout.startswith(b"Fine: "), done.stdout
 
 
 def setting(**environ: str) -> Fault:

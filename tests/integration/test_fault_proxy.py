@@ -43,9 +43,7 @@ class Writer:
 
     def write(self, value: bytes) -> KafkaError | None:
         self.producer.produce(
-            self.topic,
-            value,
-            on_delivery=lambda error, _: self.outcomes.__setitem__(value, error),
+            self.topic, value, on_delivery=lambda error, _: self.outcomes.__setitem__(value, error)
         )
         assert self.producer.flush(30) == 0
         return self.outcomes[value]
@@ -74,12 +72,7 @@ def test_every_broker_of_a_cluster_is_reached_through_a_proxy_only(cluster):
 
 @pytest.mark.parametrize(
     ("action", "reaches_the_broker"),
-    [
-        ("drop", False),
-        ("reset_before", False),
-        ("reset_after", True),
-        ("mute_after", True),
-    ],
+    [("drop", False), ("reset_before", False), ("reset_after", True), ("mute_after", True)],
 )
 def test_a_client_that_gets_no_answer_sends_its_request_again(
     proxied_broker, topic, action, *, reaches_the_broker

@@ -115,10 +115,7 @@ def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(dy
     dynamic.await_outputs(1)
     dynamic.await_lag_0()
     desk = Desk(dynamic)
-    for words in (
-        ("set", f"{dynamic.source}/0/0"),
-        ("rewind", "--by", "1"),
-    ):
+    for words in (("set", f"{dynamic.source}/0/0"), ("rewind", "--by", "1")):
         done = desk.type("offsets", *words, "--yes")
         assert done.exit_code == 3
         assert f"has members: {dynamic.app}:w-0 (" in done.stderr
@@ -248,16 +245,7 @@ def test_what_was_deleted_before_it_was_read_is_called_lost(two_partitions, sand
 
 def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(two_partitions):
     desk = Desk(two_partitions)
-    command = [
-        sys.executable,
-        "-m",
-        "hapax",
-        "offsets",
-        "--watch",
-        "--interval",
-        "200ms",
-        "--json",
-    ]
+    command = [sys.executable, "-m", "hapax", "offsets", "--watch", "--interval", "200ms", "--json"]
     pipe = subprocess.PIPE
     with child(command, env=desk.environment, stdout=pipe, stderr=pipe, text=True) as watch:
         first = json.loads(watch.stdout.readline())

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_moves import Translated
+from hapax.core.ports import silent
 from hapax.core.records import Record
 from hapax.operations.offsets import translated
 from hapax.sandbox import SandboxTopic
@@ -173,7 +174,7 @@ def every_offset_translated(mirror: Mirror, upto: dict[int, int]) -> list[Transl
             mirror.source,
             {number: at for number, end in upto.items() if at <= end},
         )
-        return translated(settings, group, lambda _text: None)
+        return translated(settings, group, silent)
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         found = [one for some in threads.map(of, range(max(upto.values()) + 1)) for one in some]

@@ -7,7 +7,7 @@ import pytest
 
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce.marked_transaction import sink_names
 from hapax.kafka.produce.micro_batch import KafkaPublisher
 from hapax.settings import load_settings

@@ -405,7 +405,10 @@ def test_an_open_transaction_in_the_input_shows_while_a_query_idles(stage):
                 shown = metrics(port)
         finally:
             driver.close()
-    assert f'hapax_consumer_lag{{partition="0",topic="{stage.given}"}} 0.0' in shown
+    assert (
+        f'hapax_consumer_lag{{group="{stage.app}",partition="0",topic="{stage.given}"}} 0.0'
+        in shown
+    )
     assert f'hapax_open_transaction_seconds{{partition="0",topic="{stage.given}"}}' in shown
 
 

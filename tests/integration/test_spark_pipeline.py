@@ -227,7 +227,7 @@ class Stage:
 
     def run(self, spark: SparkSession, sink: str = "hapax", **options: str) -> None:
         frame = records(spark, self.servers, self.given).select("value", "partition")
-        options = {"publish": "parallel", "inlineBytesMax": "1000"} | options
+        options = {"publish": "parallel", "maxInlineBytes": "1000"} | options
         run_query(frame, self.servers, self.out, self.checkpoint, sink=sink, **options)
 
     def check(self) -> None:
@@ -294,7 +294,7 @@ def test_a_fixed_file_that_is_gone_stops_the_query_until_it_is_back(spark, stage
 
 def test_a_few_rows_are_published_in_one_transaction(spark, stage):
     stage.write(100)
-    stage.run(spark, inlineBytesMax="1000000")
+    stage.run(spark, maxInlineBytes="1000000")
     stage.check()
     assert set(stage.lanes().values()) == {None}
 
@@ -330,7 +330,7 @@ def test_a_row_that_cannot_be_sent_is_refused_before_any_is_fixed(spark, stage, 
     frame = records(spark, stage.servers, stage.given).selectExpr(
         *(f"{text} as {name}" for name, text in columns.items())
     )
-    options = {"publish": "parallel", "inlineBytesMax": "1000"}
+    options = {"publish": "parallel", "maxInlineBytes": "1000"}
     with pytest.raises(StreamingQueryException, match=words):
         run_query(frame, stage.servers, stage.out, stage.checkpoint, **options)
     stage.run(spark)  # the pipeline is corrected

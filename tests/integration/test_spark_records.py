@@ -72,10 +72,7 @@ def both(sandbox, tmp_path_factory):
     worker.write(*ordinary(1000, 1000))
     produce_aborted(worker.bootstrap, worker.source, *ordinary(6000, 30))
     try:
-        yield Both(
-            Done(worker, worker.run_to_end()),
-            Done(spark, spark.run_to_end()),
-        )
+        yield Both(Done(worker, worker.run_to_end()), Done(spark, spark.run_to_end()))
     finally:
         worker.close()
         spark.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.micro_batches import Marker, PublishedBatch
@@ -23,7 +23,7 @@ from hapax.kafka.produce import micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
-from hapax.spark import open_publisher, publish_lanes
+from hapax.spark import HapaxSink, open_publisher, publish_lanes, register
 from tests.kit import topics
 from tests.kit.dying_sinks import STEPS, DyingSink
 from tests.kit.managed_process import required
@@ -112,12 +112,16 @@ def test_a_micro_batch_that_spark_takes_again_is_not_published_again(spark, stag
 
 @pytest.mark.row("SP7")
 def test_a_lost_checkpoint_is_recognised(spark, stage):
-    stage.write(b"a")
+    stage.write(b"a", b"b")
     stage.run(spark)
     shutil.rmtree(stage.checkpoint)
     with pytest.raises(StreamingQueryException, match="the checkpoint was lost or is another one"):
         stage.run(spark)
-    assert stage.values() == [b"a"]
+    shutil.rmtree(stage.checkpoint)
+    topics.delete_group(stage.servers, f"{stage.out}--sink")
+    with pytest.raises(StreamingQueryException, match="all of the input would be published again"):
+        stage.run(spark)
+    assert stage.values() == [b"a", b"b"]
 
 
 @pytest.mark.row("SP7")
@@ -165,17 +169,6 @@ def test_a_marker_that_is_gone_stops_the_query(spark, stage):
     assert stage.values() == [b"a"]
 
 
-@pytest.mark.row("SP7")
-def test_without_checkpoint_and_marker_the_output_tells_that_there_was_a_query(spark, stage):
-    stage.write(b"a", b"b")
-    stage.run(spark)
-    shutil.rmtree(stage.checkpoint)
-    topics.delete_group(stage.servers, f"{stage.out}--sink")
-    with pytest.raises(StreamingQueryException, match="all of the input would be published again"):
-        stage.run(spark)
-    assert stage.values() == [b"a", b"b"]
-
-
 @pytest.mark.row("SP22")
 def test_all_columns_arrive_as_they_are(spark, stage):
     headers = (("a", b"\x00\xff"), ("b", None), ("a", b""))
@@ -210,7 +203,7 @@ def test_rows_wait_in_files_when_they_are_many_and_the_files_go(spark, stage):
     spool.mkdir(parents=True)
     (spool / "0-0-0-leftover.arrow").touch()
 
-    stage.run(spark, inlineBytesMax="1000")
+    stage.run(spark, maxInlineBytes="1000")
 
     assert len(stage.values()) == 25_000
     assert list(spool.iterdir()) == []
@@ -231,10 +224,41 @@ def test_other_columns_are_refused(spark, stage, expression, complaint):
         run(frame, stage.servers, stage.out, stage.checkpoint)
 
 
-def test_an_unknown_option_is_refused(spark, stage):
+def test_options_are_those_of_sparks_own_sink_where_the_sink_is_registered_as_spark_does_it(
+    spark, stage
+):
+    spark.dataSource.register(HapaxSink)
+    own = {"spoolLocation": str(stage.checkpoint / "s"), "MAXINLINEBYTES": "1", "report": "true"}
+    kafka = {"security.protocol": "PLAINTEXT", "compression.type": "gzip", "linger.ms": "3"}
+    kafka |= {"transaction.timeout.ms": "45000", "max.request.size": "2000000"}
+    try:
+        stage.write(b"a", b"b")
+        stage.run(spark, **own, **{f"kafka.{name}": value for name, value in kafka.items()})
+        assert stage.values() == [b"a", b"b"]
+        assert (stage.checkpoint / "s" / "last.json").exists()
+        stage.write(b"c")
+        with pytest.raises(StreamingQueryException, match=r"in it hapax\.spark\.register"):
+            stage.run(spark, publish="parallel")
+    finally:
+        register(spark)
+
+
+def test_wrong_options_and_a_batch_write_are_refused_without_a_secret_being_shown(spark, stage):
     stage.write(b"a")
-    with pytest.raises(StreamingQueryException, match="option topics is unknown"):
-        stage.run(spark, topics="typo")
+    for options, complaint in (
+        ({"spool": "/s"}, r"option spool is unknown: did you mean spoolLocation\?"),
+        ({"kafka.acks": "0"}, r"option kafka\.acks is refused: an output counts only when"),
+        ({"kafka.sasl.jaas.config": 'password="hush-hush"'}, "use HAPAX_KAFKA__SECURITY__USERNAME"),
+        ({"kafka.sasl.password": "hush-hush"}, "use HAPAX_KAFKA__SECURITY__PASSWORD, in the driv"),
+        ({"transactionTimeout": "9"}, r'option transactionTimeout="9": the unit is missing'),
+    ):
+        with pytest.raises(StreamingQueryException, match=complaint) as refused:
+            stage.run(spark, **options)
+        assert "hush-hush" not in str(refused.value)
+    assert stage.values() == []
+    rows = spark.createDataFrame([(b"a",)], "value binary").write.format("hapax").mode("append")
+    with pytest.raises(PySparkException, match=r"has no checkpoint.*use frame\.writeStream"):
+        rows.save()
 
 
 @pytest.mark.row("SP26")

@@ -21,7 +21,7 @@ from hapax.core.errors import (
     OtherClusterError,
     StopError,
 )
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce.marked_transaction import MarkedTransaction
 from hapax.publish import (
     Publisher,

@@ -7,11 +7,18 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser
 
-from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Record
-from tests.integration.test_status_browser import opened_browser, served, shown, words
+from tests.integration.test_status_browser import (
+    awaits_executors,
+    dataframe,
+    many,
+    opened_browser,
+    served,
+    shown,
+    starting,
+    words,
+)  # fmt: skip
 from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
@@ -29,22 +36,6 @@ def browser():
 def text_of(browser: Browser, told: Told) -> str:
     with served(told) as server, shown(browser, server) as page:
         return words(page)
-
-
-def lags(count: int) -> Told:
-    told = Told()
-    told.events.partitions_assigned([("orders", at) for at in range(count)])
-    told.work(
-        *(
-            msgspec.structs.replace(OURS, partition=at, log=LogOffsets(0, 5 + at, 5 + at), lag_s=at)
-            for at in range(count)
-        )
-    )
-    return told
-
-
-def starting() -> Told:
-    return Told()
 
 
 def working() -> Told:
@@ -97,38 +88,12 @@ def open_transaction() -> Told:
     return told
 
 
-def dataframe() -> Told:
-    told = Told()
-    told.events.service_ready()
-    told.events.query_started("q", "r", "/checkpoint")
-    told.events.micro_batch_completed(
-        Numbers(
-            number=41,
-            inputs={"in": 12},
-            outputs={"out": 2},
-            phases_s={"plan": 0.1, "work": 0.5, "publish": 0.2, "total": 0.8},
-            late=3,
-            state_rows=1_200,
-            state_bytes=3 * 2**20,
-            watermark="2026-01-02T03:04:05.000Z",
-        )
-    )
-    return told
-
-
 def executors() -> Told:
     told = Told(engine="spark")
     told.events.executors_changed([IDLE], "http://driver:4040")
     told.events.executor_seen("node-1", "native (librdkafka 2.16.0)")
     told.events.executors_ready(["node-1"], {"Python": "3.11.2", "hapax": "0.1.0"})
     told.wall_s += 3
-    return told
-
-
-def awaits_executors() -> Told:
-    told = Told(engine="spark")
-    told.events.executors_changed([], "")
-    told.events.executors_awaited("no executor of spark://a has answered yet")
     return told
 
 
@@ -212,7 +177,7 @@ SAID: list[tuple[Callable[[], Told], list[str]]] = [
             "up for 2.0 h",
             "9 in, 6 out, 7.0 ms identify 1.0 ms claim 2.0 ms commit 4.0 ms",
             "librdkafka 2.16.1",
-            "total lag 4 oldest unread 60.0 s",
+            "lag 4 oldest unread 60.0 s",
             "shop-shop-0 (10.0.0.1) 4 orders: 0-2, 7",
             "HAPAX_APP shop",
             "HAPAX_KAFKA__SECURITY__PASSWORD ***",
@@ -274,7 +239,7 @@ SAID: list[tuple[Callable[[], Told], list[str]]] = [
     ),
     (range_lost, ["⚠ lost"]),
     (many_lanes, ["5 more", "0 orders/0: 1; orders/1: 1; orders/2: 1; 6 more"]),
-    (partly_known, ["total lag 4 of 1 of 2 partitions"]),
+    (partly_known, ["lag 4 of 1 of 2 partitions"]),
     (
         dead_letters,
         [
@@ -354,7 +319,7 @@ def test_whatever_comes_from_outside_stays_text(browser):
     told.events.producer_died(EVIL, fenced=True)
     with served(told) as server, shown(browser, server) as page:
         assert words(page).count('<script>alert("1")') >= 8
-        assert page.locator("script").count() == 2  # the page's own
+        assert page.locator("script").count() == 3  # the page's own
         assert page.locator("main b").count() == 1
 
 
@@ -371,16 +336,16 @@ def test_control_what_would_be_markup_is_refused_by_the_policy(browser):
 
 
 def test_the_worst_partition_comes_first_and_those_beyond_twenty_are_folded(browser):
-    with served(lags(25)) as server, shown(browser, server) as page:
+    with served(many(25)) as server, shown(browser, server) as page:
         rows = [row.split()[0] for row in page.locator("#inputs tbody th").all_text_contents()]
         assert rows == [f"orders/{at}" for at in reversed(range(25))]
         assert page.locator("#inputs-folded tbody tr").count() == 5
         assert "5 more, with less lag" in words(page)
-        assert "total lag 300" in words(page)
+        assert "lag 300" in words(page)
 
 
 def test_a_stuck_partition_comes_before_one_with_more_lag(browser):
-    told = lags(3)
+    told = many(3)
     told.events.partition_stuck({("orders", 0): Stuck(5, "bad codec")})
     with served(told) as server, shown(browser, server) as page:
         assert page.locator("#inputs tbody th").first.inner_text() == "orders/0 ⚠ stuck"
@@ -394,8 +359,10 @@ def test_rates_are_drawn_and_said_in_words(browser):
     for records in (500, 0, 100):
         told.over(10, records)
     with served(told) as server, shown(browser, server) as page:
-        chart = page.locator("#chart-in .chart")
-        said = "records in per second: from 50 to 10, at most 50"
+        chart = page.locator("#chart-rates .chart")
+        said = (
+            "in: from 50 to 10, at most 50\xa0records/s; out: from 0 to 0, at most 0\xa0records/s"
+        )
         assert chart.get_attribute("aria-label") == said
         assert chart.locator("canvas").evaluate(
             """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)

@@ -112,9 +112,7 @@ def test_adopting_is_refused_while_the_group_has_members(route, other):
     worker = route.worker(**elsewhere(other))
     produce(other.bootstrap_servers, route.source, *events("a"))
     await_(
-        lambda: len(read_back(other.bootstrap_servers, route.target)) == 1,
-        60,
-        lambda: tail(worker),
+        lambda: len(read_back(other.bootstrap_servers, route.target)) == 1, 60, lambda: tail(worker)
     )
     abroad = Desk(route, **elsewhere(other))
     for words in (("--yes",), ("--dry-run",)):

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.consume.client import LOOK_S
 from hapax.publish import Publisher
 from hapax.spark import open_publisher

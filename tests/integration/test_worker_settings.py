@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hapax.core.records import Record
 from tests.kit.at_work import await_told
+from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.topics import Given, produce_aborted, produce_committed
 from tests.kit.waiting import await_
@@ -46,6 +47,26 @@ def consumer_protocol(sandbox, tmp_path_factory):
 
 def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
+
+
+def test_a_worker_runs_by_flags_and_the_variable_that_other_programs_take(
+    sandbox, route_of, monkeypatch
+):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", sandbox.bootstrap_servers)
+    route = route_of(1)
+    route.write(*TEN)
+    flags = {"app": route.app, "dead-letter": route.dead_letters}
+    flags |= {"input": route.source, "output": route.target}
+    words = [word for name, text in flags.items() for word in (f"--{name}", text)]
+    command = [*WorkerProcess.command, "builtins:repr", *words]  # a function that returns text
+    unset = dict.fromkeys(("APP", "INPUT__TOPICS", "OUTPUT__TOPIC", "DEAD_LETTER__TOPIC"))
+    unset["KAFKA__BOOTSTRAP_SERVERS"] = None
+    kind = type("ByFlags", (WorkerProcess,), {"command": command})
+    route.start(kind, "w-0", STOP_AFTER__AT_END="true", **unset).ends_with(0)
+    outputs = values(route.outputs())
+    assert len(outputs) == len(TEN)
+    assert all(b"value=%r" % value in b"".join(outputs) for value in TEN)
+    assert route.lag() == 0
 
 
 # -- where a group starts -----------------------------------------------------------------

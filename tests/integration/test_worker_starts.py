@@ -263,10 +263,7 @@ def routes(sandbox, tmp_path):
 
 def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(routes):
     app = routes[0].app
-    workers = [
-        routes[0].worker("eu-0", APP=app),
-        routes[1].worker("0", APP=f"{app}-eu"),
-    ]
+    workers = [routes[0].worker("eu-0", APP=app), routes[1].worker("0", APP=f"{app}-eu")]
     for count in range(1, ROUNDS + 1):
         for route in routes:
             route.write(b"%d" % count)

@@ -1,18 +1,11 @@
 """What an audit finds of a pipeline under test."""
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from typing import TYPE_CHECKING
-
-from hapax.operations.audit.result import Compare
+from hapax.operations.audit.result import Audit, Compare
 from hapax.operations.audit.topics import AuditOptions, audit
 from hapax.settings import load_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hapax.operations.audit.result import Audit
-    from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 
 def accounted(

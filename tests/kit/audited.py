@@ -106,5 +106,5 @@ def judged_here(inputs: list[Row], effects: list[Row], scope: Scope) -> Audit:
         return judge(engine, scope)
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
+def _silent(*_report: object) -> None:
     """Take progress reports."""

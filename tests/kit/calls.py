@@ -142,8 +142,6 @@ def long(records: list[Record]) -> list[Answer]:
 
 
 class Unready:
-    """What it needs cannot be opened."""
-
     def setup(self) -> None:
         raise ConnectionError("the model is away")
 
@@ -152,8 +150,6 @@ class Unready:
 
 
 class UnreadyClient:
-    """The same, for coroutines."""
-
     async def setup(self) -> None:
         raise ConnectionError("the model is away")
 
@@ -163,7 +159,6 @@ class UnreadyClient:
 
 @asynccontextmanager
 async def never_opened() -> AsyncIterator[Callable[[Record], Awaitable[Answer]]]:
-    """The same, for a context."""
     Unready().setup()
     yield coroutine
 

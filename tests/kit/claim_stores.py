@@ -121,6 +121,13 @@ def bare(url: str, app: str = "shop", **options: Any) -> RedisClaims:
     return RedisClaims(url, StoreOptions(app, **{"ttl_ms": HOUR_MS, **options}), **apart)
 
 
+def claimed_x(url: str, **options: Any) -> RedisClaims:
+    """Return a store through which the first record has claimed the id x."""
+    store = bare(url, **options)
+    store.claim([b"x"], records(1), {})
+    return store
+
+
 class MemoryKind:
     """``memory://<name>``: one store for each name and app, as long as this object lives."""
 

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hapax.core.crash_markers import Marks
-from hapax.core.offset_commit import send_progress
-from hapax.core.ports import Message
-from hapax.core.records import TopicPartition
+from hapax.core.exactly_once import send_progress
+from hapax.core.offset_commit import Marks
+from hapax.core.records import Message, TopicPartition
 
 
 class Committing:

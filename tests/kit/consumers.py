@@ -1,24 +1,19 @@
 """A stand-in for the client's consumer: what it hands out and answers is said beforehand."""
 
-from __future__ import annotations
-
 import struct
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from hapax.core.span import SpanWords
 from hapax.kafka.consume import client as kafka_consumer
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.read.offsets_client import EARLIEST
 from tests.kit.doubles import Ticking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
-    from hapax.core.span import SpanWords
 
 
 class FakeConsumer:
@@ -130,12 +125,18 @@ def source(
         {"group.id": "app"},
         ["in"],
         start=start,
-        logger=None,
+        logger=SimpleNamespace(log=lambda *_line: None),  # it drops them
         clock=clock,
         watch=lambda _call: nullcontext(),
     )
     consumer: Any = made._consumer.client
     return made, consumer, clock
+
+
+def take(kafka: Any, *messages: Any) -> Any:
+    """Return the batch that a source of FakeConsumer takes of these messages and events."""
+    kafka._consumer.client.queue = list(messages)
+    return kafka.take(10, 0.1)
 
 
 def metadata(generation: int, member: str) -> bytes:

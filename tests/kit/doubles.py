@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from hapax.core.ports import KilledError
+from hapax.core.interrupt import KilledError
 from hapax.telemetry.events import Events
 from hapax.testing.source import InjectedFault
 
@@ -79,6 +79,20 @@ class Script:
         self.then(step)
         waiting = self.faults.get(step)
         return waiting.pop(0) if waiting else None
+
+    def once(self, when: Callable[[str], object], act: Callable[[], object]) -> None:
+        """Act at the first step of which ``when`` says so."""
+
+        def then(step: str) -> None:
+            if when(step):
+                self.then = lambda _step: None
+                act()
+
+        self.then = then
+
+    def at(self, step: str, number: int, act: Callable[[], object]) -> None:
+        """Act when a step is reached for the time of this number."""
+        self.once(lambda reached: reached == step and self.steps.count(step) == number, act)
 
     @property
     def unplayed(self) -> dict[str, list[InjectedFault | None]]:

@@ -1,26 +1,21 @@
 """The sink in a process that kills itself at a chosen step of the commit, or finds damage."""
 
-from __future__ import annotations
-
 import os
 import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publishing
+from hapax.engines.spark.dataframe.sink import SinkOptions
+from hapax.settings import Settings
 from hapax.spark import HapaxSink, publish_lanes, settings_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publishing
-    from hapax.engines.spark.dataframe.sink import SinkOptions
-    from hapax.settings import Settings
-
-    Run = Callable[[Sequence[LanePlan]], list[LaneReport]]
+Run = Callable[[Sequence[LanePlan]], list[LaneReport]]
 
 STEPS = ("open", "begin", "send", "send_offsets", "commit", "published")
 

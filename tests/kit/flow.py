@@ -1,21 +1,16 @@
 """A pipeline into which events flow while its workers come and go, judged by the checker."""
 
-from __future__ import annotations
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from hapax.sandbox import Sandbox
 from tests.fault.checking import judge as checking
 from tests.fault.checking.judge import Topics
 from tests.fault.feeding.feed import UNLIMITED, Feeder
+from tests.fault.feeding.ledger import Ledger
+from tests.fault.results import Judgement
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from tests.fault.feeding.ledger import Ledger
-    from tests.fault.results import Judgement
 
 PARTITIONS = 4
 FINISH_S = 120.0

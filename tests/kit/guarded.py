@@ -8,8 +8,6 @@
 | LOGIN    | TLS        | PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER |
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import secrets
@@ -18,21 +16,16 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from hapax.sandbox.guard import LOGIN, SCRAM, Guard
+from hapax.sandbox import Sandbox
+from hapax.sandbox.guard import LOGIN, SCRAM, Guard, IssuedCertificate
 from hapax.sandbox.processes import LOOPBACK
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hapax.sandbox import Sandbox
-    from hapax.sandbox.guard import IssuedCertificate
 
 GUARDED, TLS, MUTUAL = "GUARDED", "TLS", "MUTUAL"
 PLAIN_USER, PLAIN_PASSWORD = "hapax-plain", "plain-in-the-sandbox-only"
@@ -89,7 +82,7 @@ class WholeGuard(Guard):
         }
 
 
-def tokens_of(sandbox: Sandbox) -> TokenServer:
+def tokens_of(sandbox: Sandbox) -> "TokenServer":
     guard = sandbox.guard
     assert isinstance(guard, WholeGuard)
     return guard.tokens

@@ -4,9 +4,7 @@ Many histories make one pair of tables, so one Spark job judges them all. What c
 one is planted by tests/fault/checking/checker_anomalies.py.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hapax.operations.audit.result import InputBounds, OutputBounds
 from hapax.operations.audit.rows import (
@@ -20,13 +18,18 @@ from hapax.operations.audit.rows import (
 )
 from tests.fault import rules
 from tests.fault.checking import checker_anomalies as anomalies
-from tests.fault.checking.checker_histories import LANES, PARTITIONS, due, right
+from tests.fault.checking.checker_anomalies import Plant
+from tests.fault.checking.checker_histories import (
+    LANES,
+    PARTITIONS,
+    Effect,
+    Given,
+    World,
+    due,
+    right,
+)
 
-if TYPE_CHECKING:
-    from tests.fault.checking.checker_anomalies import Plant
-    from tests.fault.checking.checker_histories import Effect, Given, World
-
-    Row = tuple[Any, ...]
+Row = tuple[Any, ...]
 
 NAMELESS = 10, 3
 """Of so many events one has no id; those that were written twice have."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hapax import Output, Poison, Record
 from hapax.core.offset_commit import GroupOffset
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce.target import TargetLane
 
 FREEZE_AT = "FREEZE_AT"

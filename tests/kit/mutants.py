@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from hapax.core import exactly_once
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress
 from hapax.engines.recovery import Recovery
 

@@ -4,20 +4,14 @@ Their progress and their state are in checkpoints, too; what one has written bef
 written again. One process runs several, one after another, for a start of Spark takes long.
 """
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from hapax.engines.spark.dataframe.query import load_pipeline, read_input
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
-from hapax.settings import load_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from hapax.settings import Settings
+from hapax.settings import Settings, load_settings
 
 PIPELINES = "NAIVE_PIPELINES"
 """The service's variables of each pipeline, as a JSON list."""

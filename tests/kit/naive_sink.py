@@ -4,11 +4,10 @@ A task's file appears whole (a rename stands for the commit of its own transacti
 that finds its file there has nothing to do: exactly once, one would think.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
@@ -16,12 +15,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType
 
 
 class NaiveSink(DataSource):

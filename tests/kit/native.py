@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import strategies as st
 
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.kafka.consume.decode import read
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.native import NativePath, _sources, record_path

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self, TypeVar
 
-from hapax.core.ports import Batch, Message
-from hapax.core.records import Record
+from hapax.core.record_path import Batch
+from hapax.core.records import Message, Record
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig

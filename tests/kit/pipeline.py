@@ -13,9 +13,10 @@ from hapax.core.crash_markers import Death, Isolation
 from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress, Record, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
@@ -94,7 +95,7 @@ class Pipeline:
         self.broker = MemoryBroker(
             {"in": partitions, "out": 2, "dead": 1}, inputs=["in"], clock=self.clock
         )
-        self.claims: MemoryClaims | None = claims if isinstance(claims, MemoryClaims) else None
+        self.claims: Any = claims if isinstance(claims, MemoryClaims) else None
         if claims is True:
             self.claims = MemoryClaims(clock=self.clock, ttl_ms=3_600_000)
         self.faults = faults or Script()
@@ -120,7 +121,8 @@ class Pipeline:
         )
         self.source = MemorySource(broker, name, wait=clock.wait, faults=self.faults)
         self.transaction = MemoryTransaction(broker, "app-w", clock=clock, faults=self.faults)
-        self.owners = MemoryOwners(broker, wait=clock.wait) if self._trust == "checked" else None
+        is_checked = self._trust == "checked"
+        self.owners: Any = MemoryOwners(broker, wait=clock.wait) if is_checked else None
         self.retry = RetryPolicy(ATTEMPTS_MAX)
         self.ends = Ends(idle_s=0.3, interval_s=1.0)
         self.watchdog = Watchdog(60.0, on_overrun=lambda _call, _s: None)

@@ -41,11 +41,12 @@ class PipelineUnderTest:
         folder: Path,
         *,
         partitions: int = 1,
+        app: str | None = None,
         kind: type[WorkerProcess] = WorkerProcess,
         **settings: str | None,
     ) -> None:
         self.bootstrap = sandbox.bootstrap_servers
-        self.app = f"route-{uuid.uuid4().hex[:12]}"
+        self.app = app or f"route-{uuid.uuid4().hex[:12]}"
         self.source, self.target, self.dead_letters = (
             f"{self.app}-{name}" for name in ("in", "out", "dead")
         )

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.offset_commit import OffsetCommit
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce import base, producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -94,6 +94,4 @@ def transactional(producer: FakeProducer) -> list[str]:
 
 
 def message(value: bytes = b"v") -> Message:
-    from hapax.core.ports import Message  # noqa: PLC0415 - its name is taken by this function
-
     return Message("out", value, None, -1, 0, [])

@@ -20,8 +20,6 @@ NODE_TIMEOUT_MS = 1000
 
 
 class Node(Redis):
-    """One node."""
-
     def __init__(self, folder: Path, ports: Ports, watchdog: ChildWatchdog) -> None:
         self.bus_port = ports.reserve()  # by default its port + 10000, which may be none
         super().__init__(folder, ports, watchdog)

@@ -61,8 +61,6 @@ class _Doubt(ctypes.Structure):
 
 
 class Requests:
-    """The record of one client."""
-
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         library.requests_api_name.restype = ctypes.c_char_p
@@ -106,7 +104,6 @@ class BrokerThread:
         self._thread.join()
 
     def sent(self, api: str) -> None:
-        """Report a request as written."""
         record, size = self._requests.record, ctypes.c_size_t(100)
         self._do(
             lambda: self._library.requests_sent(

@@ -5,8 +5,8 @@ from typing import Literal, Protocol, cast
 
 from hapax.core.errors import ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Message, Source
-from hapax.core.records import Progress, Record, TopicPartition
+from hapax.core.ports import Source
+from hapax.core.records import Message, Progress, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from hapax.testing.transaction import MemoryTransaction

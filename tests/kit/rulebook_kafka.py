@@ -1,38 +1,29 @@
 """The rulebook's real side: our adapters on the sandbox's broker, producers behind a proxy."""
 
-from __future__ import annotations
-
 import struct
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, ResourceType
 
+from hapax.core.ports import Source
+from hapax.core.records import Progress, Record
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
+from hapax.settings import Settings
 from tests.kit.committing import Committing
 from tests.kit.faults import Rule
 from tests.kit.parts import settings_of, source_of, transaction_of
 from tests.kit.proxy import FaultProxy
-from tests.kit.rulebook import PARTITIONS, TIMEOUT_S
+from tests.kit.rulebook import PARTITIONS, TIMEOUT_S, Claim, GroupKind
 from tests.kit.topics import FOREVER, Given, committed, configure, produce, produce_open, read_back
 from tests.kit.waiting import await_
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from confluent_kafka import Producer
-
-    from hapax.core.ports import Source
-    from hapax.core.records import Progress, Record
-    from hapax.sandbox import Sandbox
-    from hapax.settings import Settings
-    from tests.kit.rulebook import Claim, GroupKind
 
 
 class KafkaLate:
@@ -51,7 +42,7 @@ class KafkaLate:
 class KafkaUpstream:
     """An open transaction of a plain producer."""
 
-    def __init__(self, world: KafkaRulebook, producer: Producer) -> None:
+    def __init__(self, world: "KafkaRulebook", producer: Producer) -> None:
         self._world, self._producer = world, producer
 
     def end(self, *, commit: bool) -> None:

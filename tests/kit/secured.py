@@ -1,26 +1,20 @@
 """Ways to a guarded sandbox: who we are, what we set, and what we may do."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
+
+from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import kafka_rights
+from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import LOGIN
-from hapax.settings import load_settings
+from hapax.settings import Settings, load_settings
 from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, PLAIN_USER, TLS, tokens_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pytest
-
-    from hapax.core.cluster_state import Right
-    from hapax.sandbox import Sandbox
-    from hapax.settings import Settings
-    from tests.kit.pipeline_under_test import PipelineUnderTest
+from tests.kit.pipeline_under_test import PipelineUnderTest
 
 KEY_PASSWORD = "open-the-key-sesame"  # noqa: S105 - of a certificate that lives for minutes
 SCRAM_PASSWORD = 'open "sesame" \\ door'  # noqa: S105 - characters that quoting must survive

@@ -44,6 +44,7 @@ EXCUSES = (
     ),
     Excuse("this Redis was built without TLS", "with the Redis of apt-get install redis-server"),
     Excuse("this Java has no compiler", "with a JDK: apt-get install openjdk-17-jdk-headless"),
+    Excuse("no Go, which compiles helm-docs", "with Go 1.22 or newer: apt-get install golang-go"),
     Excuse("no gpg", "after apt-get install gnupg"),
     Excuse("is not in this clone", "in a clone with its history: git fetch --unshallow"),
     Excuse("no IPv6", "on a machine with IPv6 on its loopback"),

@@ -23,8 +23,9 @@ from hapax.core.errors import (
     SchemasUnavailableError,
     StopError,
 )
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
-from hapax.core.ports import Changes, Interrupt
+from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine
@@ -301,11 +302,7 @@ class Driver:
             fences=self.fences,
             reports=self.reports,
             pacing=Pacing(
-                duration_s=2.0,
-                task_max_s=TASK_MAX_S,
-                attempts_max=3,
-                sticky=sticky,
-                bounds=bounds,
+                duration_s=2.0, task_max_s=TASK_MAX_S, attempts_max=3, sticky=sticky, bounds=bounds
             ),
         )
 

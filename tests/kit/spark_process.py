@@ -53,7 +53,7 @@ class SparkProcess(WorkerProcess):
 
     def part(self, part: Part) -> list[psutil.Process]:
         """Return its living processes; those of earlier starts too, if they still live."""
-        everything = self._everything()
+        everything = [each for each in psutil.process_iter() if _session(each) in self._sessions]
         if part == "all":
             return everything
         if part == "driver":
@@ -84,7 +84,6 @@ class SparkProcess(WorkerProcess):
         self.process.wait()
 
     def freeze(self) -> None:
-        """Freeze everything, as a container is paused."""
         self.strike(signal.SIGSTOP, "all")
 
     def thaw(self) -> None:
@@ -101,9 +100,6 @@ class SparkProcess(WorkerProcess):
 
     def await_gone(self, timeout_s: float = GONE_S) -> None:
         await_(lambda: not self.part("all"), timeout_s, lambda: f"still there: {self.part('all')}")
-
-    def _everything(self) -> list[psutil.Process]:
-        return [each for each in psutil.process_iter() if _session(each) in self._sessions]
 
 
 def ours(member: WorkerProcess) -> int:

@@ -1,21 +1,15 @@
 """Streaming queries of tests: from a topic, through what a test says, into the sink."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
 from hapax.sandbox.spark_cluster import java_options
 from hapax.spark import register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 QUERY_TIMEOUT_S = 120
 

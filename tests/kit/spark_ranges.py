@@ -1,28 +1,21 @@
 """A driver's member and the tasks of its lanes on a real broker, in the test's own process."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.engines.spark.plan import RangePlan
+from hapax.core.records import Progress, Record, TopicPartition as Where
+from hapax.engines.spark.plan import RangePlan, RangeReport
 from hapax.kafka.consume.spark_sources import KafkaMember, KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
-from hapax.sandbox import SandboxTopic
+from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.wiring.task import RangeTask
 from tests.kit.parts import MachineClock, Quiet, source_of
 from tests.kit.topics import committed, read_back
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hapax.core.records import Progress, Record, TopicPartition as Where
-    from hapax.engines.spark.plan import RangeReport
-    from hapax.sandbox import Sandbox
 
 JOIN_TIMEOUT_S = 60.0
 
@@ -44,7 +37,6 @@ class Application:
         self._ranges: list[KafkaRange] = []
 
     def with_settings(self, **settings: str) -> Any:
-        """Return the application's settings with some of them changed."""
         return load_settings(
             {
                 "HAPAX_APP": self.app,

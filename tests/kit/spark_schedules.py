@@ -4,28 +4,31 @@ Tasks are killed, or called lost while they live on and wake up late; partitions
 that works on them; the driver dies and comes back. One seed tells a whole schedule.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, ProducerDeadError, StopError
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
-from hapax.core.ports import Interrupt
+from hapax.core.offset_commit import Marks
+from hapax.core.ports import Clock
+from hapax.core.records import Progress, TopicPartition
 from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine
-from hapax.engines.spark.plan import Pacing
+from hapax.engines.spark.plan import Pacing, RangePlan, RangeReport
 from hapax.settings import load_settings
-from hapax.testing.broker import InstantGroup, MemoryBroker
+from hapax.telemetry.events import Events
+from hapax.testing.broker import InstantGroup, MemoryBroker, Shift
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
 from hapax.wiring.builders import steps
@@ -34,16 +37,6 @@ from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required
 from tests.kit.pipeline import judge
 from tests.simulation.business import work as upper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Clock
-    from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.plan import RangePlan, RangeReport
-    from hapax.telemetry.events import Events
-    from hapax.testing.broker import Shift
 
 # Work that goes on step by step, when somebody else says so: tasks that may stop for a while.
 #
@@ -57,7 +50,7 @@ class KilledError(BaseException):
 class Errand:
     """One piece of work; it calls ``pause`` wherever somebody else may come first."""
 
-    def __init__(self, work: Callable[[Errand], None]) -> None:
+    def __init__(self, work: Callable[["Errand"], None]) -> None:
         self.done = False
         self._work = work
         self._killed = False
@@ -145,8 +138,6 @@ class Broker(MemoryBroker):
 
 
 class Member(MemorySource):
-    """The driver's membership."""
-
     cluster_id = None
 
     def begin(self, _partitions: Iterable[TopicPartition]) -> Progress:
@@ -193,8 +184,6 @@ class Range(MemorySource):
 
 
 class Producing(MemoryTransaction):
-    """A task's producer."""
-
     def close(self) -> None:
         """Nothing is held."""
 
@@ -202,7 +191,7 @@ class Producing(MemoryTransaction):
 class MemoryTask(RangeTask):
     """Those of a real task on the memory broker."""
 
-    def __init__(self, world: World, plan: RangePlan, errand: Errand) -> None:
+    def __init__(self, world: "World", plan: RangePlan, errand: Errand) -> None:
         super().__init__(world.settings, plan)
         self._world, self._errand, self.clock = world, errand, world.clock
         self.sizing = msgspec.structs.replace(self.sizing, ahead=world.ahead)
@@ -222,7 +211,7 @@ class MemoryTask(RangeTask):
 class Jobs:
     """Tasks as errands. Lost ones live on as zombies."""
 
-    def __init__(self, world: World, lanes: int, *, slots: int) -> None:
+    def __init__(self, world: "World", lanes: int, *, slots: int) -> None:
         self.lanes, self.slots = lanes, slots
         self.running: dict[int, tuple[Errand, Future[RangeReport]]] = {}
         self._world = world
@@ -292,7 +281,7 @@ class Jobs:
 class LaneFences:
     """Registers producers under the ids of the lanes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self._world = world
 
     def lane(self, number: int) -> None:
@@ -310,7 +299,7 @@ class LaneFences:
 class Peer:
     """Another member of the group, which works on what it gets, as a worker does."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self._broker = world.broker
         self._source = MemorySource(world.broker, PEER, wait=world.clock.wait)
         self._transaction = MemoryTransaction(world.broker, "app-x", clock=world.clock)
@@ -344,7 +333,7 @@ class Peer:
 class Chance:
     """Decides what goes wrong, until the number of strikes is used up."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.struck: Counter[str] = Counter()
         self.left = world.random.randrange(14)
         self._world = world

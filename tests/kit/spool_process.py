@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish import Publisher
 from tests.kit.sink_parts import sink_settings
 

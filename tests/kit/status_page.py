@@ -1,11 +1,11 @@
 """A status that events make, without a service around it."""
 
-from __future__ import annotations
-
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from hapax.core.lag import PartitionLag
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
@@ -15,11 +15,6 @@ from hapax.telemetry.metrics import Metrics
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG
 from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hapax.core.lag import PartitionLag
 
 SETTINGS = {
     "HAPAX_APP": "shop",

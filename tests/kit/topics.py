@@ -59,7 +59,6 @@ class Given(NamedTuple):
 
 
 def delete_group(bootstrap_servers: str, group: str) -> None:
-    """Delete a group that has no members, with its offsets."""
     with administrator(bootstrap_servers) as admin:
         admin.delete_consumer_groups([group])[group].result(30)
 
@@ -322,7 +321,6 @@ def _record(message: Message) -> Record:
 def configure(
     admin: AdminClient, kind: ResourceType, names: Iterable[str], values: Mapping[str, str]
 ) -> None:
-    """Set these configurations, of each that is named."""
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in values.items()

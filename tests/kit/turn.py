@@ -5,23 +5,19 @@ what FIRST names is played first, so that what one run owes the next one pays.
 ``python tests/kit/turn.py`` prints the turn of this commit, for recipes; TURN=7 says another.
 """
 
-from __future__ import annotations
-
+import argparse
 import os
 import random
 import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from zlib import crc32
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
@@ -116,7 +112,7 @@ class Box:
         parser.add_argument("--first", type=Path, help="file with names of what is played first")
 
     @classmethod
-    def of(cls, asked: argparse.Namespace) -> Box:
+    def of(cls, asked: argparse.Namespace) -> "Box":
         return cls(asked.minutes, asked.at_least, asked.owed, asked.first)
 
     def order(

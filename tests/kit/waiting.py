@@ -13,7 +13,6 @@ WORDS_MAX = 4000
 
 
 def reaches(condition: Callable[[], object], within_s: float) -> bool:
-    """Wait for a condition; return whether it held in time."""
     deadline_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline_s:

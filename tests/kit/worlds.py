@@ -4,8 +4,8 @@ import json
 import time
 from typing import Any, Protocol
 
-from hapax.core.ports import Batch, Message
-from hapax.core.records import Progress, Record
+from hapax.core.record_path import Batch
+from hapax.core.records import Message, Progress, Record
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.sandbox import Sandbox
 from hapax.testing.source import MemorySource

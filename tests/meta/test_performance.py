@@ -1,24 +1,19 @@
-"""docs/performance.md is what its figures give, and the README has its table."""
+"""docs/performance.md is what its figures give, and the README has its sentence."""
 
 import re
 
 import pytest
 
-from bench import guard, report, results
+from bench import demo, guard, report, results
 from bench.contenders import NATIVE, PYTHON
 from bench.report.goals import goals
 
 
-def test_the_page_of_the_speed_is_what_its_figures_give():
-    assert report.PAGE.read_text() == report.page(results.read(report.KEPT)), (
-        "Run: .venv/bin/python -m bench report"
-    )
-
-
-def test_the_table_of_the_readme_is_what_the_figures_give():
-    readme = report.README.read_text()
-    assert readme == report.with_short(readme, results.read(report.KEPT))
-    assert "| plain loop |" in report.short(results.read(report.KEPT))
+def test_the_page_of_the_speed_and_the_sentence_of_the_readme_are_what_its_figures_give():
+    found, readme = results.read(report.KEPT), report.README.read_text()
+    assert report.PAGE.read_text() == report.page(found), "Run: .venv/bin/python -m bench report"
+    assert readme == report.with_short(readme, found)
+    assert report.short(found) in readme
 
 
 def test_a_figure_that_changes_changes_page_and_readme():
@@ -50,6 +45,20 @@ def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured():
     ]
     assert listed == goals(results.read(report.KEPT))
     assert len(listed) == 28
+
+
+def test_the_picture_of_the_demo_is_what_a_run_gave_and_shows_a_kill_and_a_freeze():
+    picture = (report.PAGE.parent / "demo.svg").read_text()
+    found = demo.figures(picture)
+    assert demo.draw(found) == picture
+    assert ("<script" in picture, "prefers-color-scheme:dark" in picture) == (False, True)
+    assert found["counts"]["hapax"] == []
+    _, doubled, crashed = found["counts"]["ordinary"][-1]
+    assert doubled > crashed > 0
+    spans = {name: demo.joined(lane) for name, lane in found["lanes"].items()}
+    states = {name: {state for *_, state in each} for name, each in spans.items()}
+    assert all({demo.RUNNING, demo.DEAD} <= each for each in states.values())
+    assert demo.FROZEN in states["demo-1"]
 
 
 @pytest.mark.parametrize("bound", guard.bounds().bounds, ids=lambda bound: bound.name)

@@ -16,14 +16,14 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 53_984
+LINES_MAX = 54_273
 FILES_MAX = 259
-CODE_LINES_MAX = 38_069
-TEST_LINES_MAX = 83_441
+CODE_LINES_MAX = 38_171
+TEST_LINES_MAX = 83_412
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 76_000
 """Without docs/world, whose tables are made from a record."""
-IN_A_CIRCLE_MAX = 20
+IN_A_CIRCLE_MAX = 0
 """Modules that import each other in a circle, imports for types included."""
 HOME_MADE_WORDS_MAX = 7
 """Uses of banned words in docstrings and comments of the service."""

@@ -11,6 +11,7 @@ import pytest
 
 import hapax
 from tests.deploy import generated
+from tests.fault.reporting import report
 from tests.world import programs, rounds, tables
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,13 @@ def test_the_locks_hold_everything_that_the_project_asks_for():
     assert missing == []
 
 
+def test_every_lock_has_uvloop_where_it_has_wheels():
+    where = "platform_python_implementation == 'CPython' and sys_platform in 'linux darwin'"
+    for lock in ("worker", "spark", "test", "sandbox"):
+        text = (ROOT / f"requirements/{lock}.txt").read_text()
+        assert re.search(rf"(?m)^uvloop==\S+ ; {where} \\$", text), lock
+
+
 def test_the_demo_installs_neither_spark_nor_what_tests_and_lints():
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(r"(?m)^demo: \$\(SMALL\) ", makefile)
@@ -106,25 +114,18 @@ def test_every_module_says_what_it_is():
     assert silent == []
 
 
-def test_the_changelog_knows_the_version():
+def test_the_changelog_knows_the_version_and_the_project_file_takes_it_from_the_package():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert changelog.index("## [Unreleased]") == changelog.index("## [")
     assert hapax.__version__ in changelog
-
-
-def test_the_project_file_takes_its_version_from_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
     assert project["tool"]["hatch"]["version"]["path"] == "service/hapax/__init__.py"
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])
-def test_every_make_target_that_is_named_exists(name):
-    file = ROOT / name
-    if not file.exists():
-        pytest.skip(f"{name} is not written yet")
+def test_every_make_target_that_ci_runs_exists():
     targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
-    named = set(re.findall(r"(?m)(?:^|`|\$ |^run )make ([a-z-]+)", file.read_text()))
+    named = set(re.findall(r"(?m)(?:^|`|\$ |^run )make ([a-z-]+)", (ROOT / ".ci/run").read_text()))
     assert named
     assert named - targets == set()
 
@@ -166,20 +167,15 @@ def test_no_public_class_name_is_defined_twice():
     assert {name: files for name, files in classes().items() if len(files) > 1} == {}
 
 
-def test_every_term_of_the_glossary_is_used_and_every_name_in_it_is_in_the_code():
+def test_every_term_of_the_glossary_is_used_and_explained_once_and_its_name_is_in_the_code():
     rows = re.findall(r"(?m)^\| \*\*(.+?)\*\* \| .+ \| `(\w+)` \|$", GLOSSARY.read_text())
     lines = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("| **")]
-    assert len(rows) == len(lines) > 20
+    assert len(rows) == len(lines) == len({term for term, _ in rows}) > 20
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "\n".join(page.read_text() for page in pages if page != GLOSSARY).lower()
     code = "\n".join(file.read_text() for file in sorted(SERVICE.rglob("*.py")))
     assert [term for term, _ in rows if not re.search(rf"\b{term}s?\b", text)] == []
     assert [name for _, name in rows if not re.search(rf"\b{name}\b", code)] == []
-
-
-def test_no_term_of_the_glossary_is_explained_twice():
-    terms = re.findall(r"(?m)^\| \*\*(.+?)\*\*", GLOSSARY.read_text())
-    assert len(terms) == len(set(terms))
 
 
 FILE_LINES_MAX = 600
@@ -197,12 +193,9 @@ def lines(folder: Path) -> dict[str, int]:
     }
 
 
-def test_no_file_of_the_service_is_longer_than_a_reader_can_hold():
+def test_no_file_of_the_service_is_longer_than_a_reader_can_hold_and_wiring_only_composes():
     long = {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX}
     assert long == {}
-
-
-def test_wiring_is_composition_only():
     assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
 
 
@@ -274,30 +267,22 @@ def test_a_script_that_lacks_something_is_found():
 PAGES = sorted(tables.PAGES.glob("*.md"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_table_of_the_world_is_as_it_was_recorded(page):
-    assert page.read_text(encoding="utf-8") == tables.filled(page)
-
-
-def test_each_table_of_the_world_stands_on_a_page():
+def test_each_table_of_the_world_stands_on_a_page_as_it_was_recorded():
+    assert [page.stem for page in PAGES if page.read_text("utf-8") != tables.filled(page)] == []
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert [name for name in tables.TABLES if f"<!-- table: {name} -->" not in text] == []
 
 
-def test_each_client_has_a_program_and_was_played_or_is_named_as_missing():
+def test_each_client_has_a_program_and_was_played_in_its_version_or_is_named_as_missing():
     record = rounds.record()
     every = programs.clients()
     assert [c.name for c in every if c.name not in record["rows"] | record["missing"]] == []
     programs_there = {path.stem for path in (programs.FOLDER / "clients").iterdir()}
     assert programs_there == {client.words.get("program", client.name) for client in every}
+    assert {c.name: c.version for c in every}.items() <= record["versions"].items()
 
 
-def test_the_record_is_of_the_versions_that_are_asked_for():
-    recorded = rounds.record()["versions"]
-    assert {c.name: c.version for c in programs.clients()}.items() <= recorded.items()
-
-
-def test_the_readme_is_short_before_its_reference():
-    text, title, _rest = (ROOT / "README.md").read_text().partition("\n## Reference\n")
-    assert title
-    assert len(text.split()) <= 900
+def test_the_readme_is_short_and_says_what_the_recorded_runs_found():
+    text = report.README.read_text()
+    assert len(text.split()) <= 1200
+    assert f"<!-- proof -->{report.sentence(report.PAGE.read_text())}<!-- /proof -->" in text

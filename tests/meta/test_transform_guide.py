@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pytest
 
 from hapax.core.call_window import CallLimits
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, TransformForm, form_of
+from hapax.core.results import Failure
+from hapax.core.transform import TransformForm, form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.settings import load_settings
 from tests.kit.killers import table
@@ -22,7 +23,7 @@ from tests.meta.test_docs import EXAMPLE, blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.core.transform import Result
+    from hapax.core.results import Result
     from hapax.settings import Settings
 
 

@@ -138,12 +138,9 @@ def test_a_banned_word_is_found_in_a_docstring_in_a_comment_and_across_lines():
     assert len([line for text in explanations(source) for line in found(text)]) == 2
 
 
-def test_what_a_page_quotes_is_not_found():
+def test_what_a_page_quotes_and_what_is_right_is_not_found():
     page = "`told` and [a page](behind.md#anew)\n\n```console\nit tells\n```\n"
     assert list(found(prose(page))) == []
-
-
-def test_what_is_right_is_not_found():
     assert list(found("\\x00 stands for NUL; the house; `told`; tell_tale; use it")) == []
 
 

@@ -18,8 +18,9 @@ from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
+from hapax.core.results import Result
 from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Result, Transformer
+from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
@@ -195,10 +196,7 @@ class Store:
         return self._claims.claim(ids, records, replays, gone)
 
     def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
+        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
     ) -> Travelling:
         strike = self._process.struck(CLAIMS, "claim")
         lost = strike is not None and strike.kind == "claims" and strike.seconds > 0.5

@@ -222,7 +222,6 @@ class ClassicGroup(Group):
         client.generation = -1
 
     def beat(self, name: str) -> None:
-        """Send a heartbeat, and whatever its answer asks for."""
         client = self._client(name)
         self.tick()
         if client.member_id is None or self._silent(name):
@@ -365,12 +364,7 @@ class ConsumerGroup(Group):
     partitions that it has held since (KIP-1251).
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[TopicPartition],
-        clock: Clock,
-        timing: Timing,
-    ) -> None:
+    def __init__(self, inputs: Sequence[TopicPartition], clock: Clock, timing: Timing) -> None:
         super().__init__(inputs, clock, timing)
         self._seats: dict[str, ConsumerSeat] = {}
         self._owners: dict[TopicPartition, str] = {}

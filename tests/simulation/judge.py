@@ -23,10 +23,7 @@ class Waits:
         self.known: set[Coordinates] = set()
 
     def judge(
-        self,
-        written: Iterable[Record],
-        passed: Iterable[Record],
-        note: Callable[[str, str], None],
+        self, written: Iterable[Record], passed: Iterable[Record], note: Callable[[str, str], None]
     ) -> list[Coordinates]:
         """Judge one transaction; return the originals that do not wait any more.
 

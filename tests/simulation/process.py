@@ -5,15 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    MemberFencedError,
-    PreflightError,
-    ProducerDeadError,
-    RetryLater,
-    StopError,
-)
-from hapax.core.ports import Interrupt
+from hapax.core import errors
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError
@@ -48,10 +41,7 @@ class Process:
         self._alarm_s = 0.0
         self.interrupt = Interrupt()
         self.lifecycle = Lifecycle(
-            world.scheduler,
-            self.interrupt,
-            timeout_s=world.options.shutdown_s,
-            wait=self.pause,
+            world.scheduler, self.interrupt, timeout_s=world.options.shutdown_s, wait=self.pause
         )
         self._source, self._transaction, self._worker = assemble(world, self)
 
@@ -64,7 +54,7 @@ class Process:
             self.left = "drained"
         except CrashError:
             self.left = "crashed"
-        except StopError as error:
+        except errors.StopError as error:
             self.left = f"{type(error).__name__}: {error}"
         except Exception as error:  # noqa: BLE001 - any other end is a finding
             self.left = "undefined"
@@ -90,7 +80,7 @@ class Process:
             self._open()
             if not self.lifecycle.stopping:
                 self._worker.run()
-        except StopError:
+        except errors.StopError:
             self._source.close()
             raise
         self._source.close()
@@ -101,17 +91,17 @@ class Process:
         while not self.lifecycle.stopping:
             try:
                 self._transaction.open()
-            except ProducerDeadError as error:
+            except errors.ProducerDeadError as error:
                 if self._world.scheduler.now_s > deadline_s:
-                    raise PreflightError([f"the producer cannot start: {error}"]) from error
+                    raise errors.PreflightError([f"the producer cannot start: {error}"]) from error
             else:
                 return
             try:
                 self._source.attend(OPENING_WAIT_S)
-            except BatchAbortedError:
+            except errors.BatchAbortedError:
                 pass
-            except MemberFencedError:
-                with suppress(BatchAbortedError, MemberFencedError):
+            except errors.MemberFencedError:
+                with suppress(errors.BatchAbortedError, errors.MemberFencedError):
                     self._source.reopen()
 
     # -- giving way and going wrong -------------------------------------------------------
@@ -163,8 +153,9 @@ class Process:
                 self._claims_away_until_s = world.scheduler.now_s + strike.seconds
             case "all":
                 world.claims_away_until_s = world.scheduler.now_s + strike.seconds
-            case _:
-                world.empty_claims()
+            case _ if world.claims is not None:
+                world.claims.empty()
+                world.emptied += 1
 
     def claims_away(self) -> bool:
         """Whether the claim store gives this process no answer."""
@@ -194,5 +185,5 @@ class Process:
         until_s = business.asks_until_s(record.value or b"") if self._world.options.later else 0.0
         if self._world.scheduler.now_s < START_S + until_s:
             self._world.count("later tries")
-            raise RetryLater(after=1)
+            raise errors.RetryLater(after=1)
         return business.work(record)

@@ -117,7 +117,9 @@ class World:
             self.scheduler.now_s += 2 * self.options.transaction_timeout_s
             self.broker.expire()
             self.judge.finish(claims=self.claims is not None, emptied=self.emptied)
-        self._kill_all()
+        for process in self._processes:
+            process.killed = True
+        self.scheduler.release()
         self.counts["commits"] = self.judge.commits
         self.counts["rebalances"] = self.group.rebalances
         self.counts["expired transactions"] = self.broker.expired
@@ -244,11 +246,6 @@ class World:
         if not explained:
             self.judge.note("undefined-exit", f"{process.name}: {reason}")
 
-    def _kill_all(self) -> None:
-        for process in self._processes:
-            process.killed = True
-        self.scheduler.release()
-
     # -- faults ---------------------------------------------------------------------------
 
     def strike(self, strike: Strike, process: Process) -> None:
@@ -270,11 +267,6 @@ class World:
             forward = self._clock_moves < 3 or self._clock_moves % 2 == 0
             self.claims.set_clock(CLOCK_MOVE_S if forward else -CLOCK_MOVE_S)
             self._clock_moves += 1
-
-    def empty_claims(self) -> None:
-        if self.claims is not None:
-            self.claims.empty()
-            self.emptied += 1
 
     def init_late(self, transactional_id: str) -> None:
         """Register a producer of whose epoch nobody will hear."""

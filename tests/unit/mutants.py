@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core import group_start
+from hapax.core.interrupt import Interrupt
 from hapax.core.micro_batches import InputLogs
-from hapax.core.ports import Interrupt
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.kafka.consume.topic_check import TopicIdentity

@@ -1,5 +1,6 @@
 """Ids of topics, as brokers answer for them; tests/integration/test_two_clusters.py has brokers."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,14 +31,9 @@ class Answer:
 @pytest.fixture
 def answers(monkeypatch):
     def answered(of_b: str | Exception) -> None:
-        class Admin:
-            def __init__(self, _properties: dict[str, Any], **_logger: object) -> None:
-                pass
-
-            def describe_topics(self, _asked: Any, request_timeout: float) -> dict[str, Answer]:
-                return {"a": Answer("x+y/z"), "b": Answer(of_b)}
-
-        monkeypatch.setattr(topics, "AdminClient", Admin)
+        found = {"a": Answer("x+y/z"), "b": Answer(of_b)}
+        admin = SimpleNamespace(describe_topics=lambda *_, **__: found)
+        monkeypatch.setattr(topics, "AdminClient", lambda *_, **__: admin)
 
     return answered
 
@@ -55,17 +51,9 @@ def test_a_topic_that_is_not_there_is_left_out(answers, monkeypatch):
     answers(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
     assert topic_ids(SETTINGS) == {"a": "x-y_z"}
 
-    class Consumer:
-        def list_topics(self, timeout: float) -> Any:
-            return type("Metadata", (), {"cluster_id": "here", "topics": {}})
-
-        def close(self) -> None:
-            """Nothing is open."""
-
-    def client(_properties: dict[str, Any], *, logger: object) -> Consumer:
-        return Consumer()
-
-    monkeypatch.setattr(offsets_client, "Consumer", client)
+    metadata = SimpleNamespace(cluster_id="here", topics={})
+    consumer = SimpleNamespace(list_topics=lambda *_, **__: metadata, close=bool)
+    monkeypatch.setattr(offsets_client, "Consumer", lambda *_, **__: consumer)
     monkeypatch.setattr(offsets_client, "require_listener", lambda _settings: None)
     with pytest.raises(PreflightError, match="topic b does not exist"):
         recommit_here(SETTINGS, "here")

@@ -81,7 +81,7 @@ def test_a_query_that_fails_is_the_same_sentence():
 def test_ctrl_c_ends_a_query_that_takes_long():
     endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
 
-    def interrupted(what: str, _done: int, _total: int) -> None:
+    def interrupted(what: str, *_figures: object) -> None:
         if what == "judging":
             signal.raise_signal(signal.SIGINT)
 

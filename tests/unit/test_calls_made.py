@@ -15,10 +15,12 @@ from hapax.core.call_window import PENDING, Call, CallLimits, Window
 from hapax.core.deduplicate import Claimed
 from hapax.core.errors import ConfigurationError
 from hapax.core.identity import Identified
-from hapax.core.ports import Batch, Interrupt
+from hapax.core.interrupt import Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
+from hapax.core.results import Failure
 from hapax.core.retry_later import Retrying
-from hapax.core.transform import Failure, form_of
+from hapax.core.transform import form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from tests.kit import leaving
 from tests.kit.waiting import await_
@@ -294,7 +296,6 @@ def test_a_thread_that_hangs_is_named(opened, *, answers):
     await_(lambda: len(calls.begun()) == 1)
     assert [calls.tick() for _ in range(3)] == [None] * 3
     hung = calls.tick()
-    assert hung is not None
     assert hung[0] is made[0].record
     ((record, seconds),) = calls.running()
     assert record is made[0].record

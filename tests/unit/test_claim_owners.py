@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Record
 from hapax.testing.broker import OFFSETS
-from hapax.testing.claims import MemoryOwners
 from tests.kit.doubles import CrashError, Script, crashing_at
 from tests.kit.pipeline import Pipeline, opened, run, taken
 
@@ -28,11 +27,6 @@ def claimed_then_killed(partition: int = 0, *, between: int = 0, **options: Any)
     pipeline.broker.group.expel("w")
     pipeline.start("w2")
     return opened(pipeline)
-
-
-def looked_up(pipeline: Pipeline) -> MemoryOwners:
-    assert pipeline.owners is not None
-    return pipeline.owners
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -73,12 +67,11 @@ def test_an_owner_that_is_there_keeps_its_claim_and_the_ordinary_path_asks_broke
     for name in (b"a/3", b"b/2", b"c", b"c/2"):
         pipeline.write(name)
     assert run(pipeline).duplicates == 3
-    assert looked_up(pipeline).asked == {"committed": 0, "records": 0}
+    assert pipeline.owners.asked == {"committed": 0, "records": 0}
 
 
 def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed():
     pipeline = opened(Pipeline())
-    assert pipeline.claims is not None
     pipeline.broker.committed[("left", 0)] = 5
     for offset, name in ((4, b"done"), (5, b"open")):
         record = Record("left", 0, offset, None, None)
@@ -92,7 +85,6 @@ def test_a_topic_that_left_the_input_owns_nothing_that_it_has_not_committed():
 def test_coordinates_that_hold_another_event_own_nothing():
     """A recreated topic, a truncated log, or another cluster behind the same names."""
     pipeline = opened(Pipeline())
-    assert pipeline.claims is not None
     pipeline.claims.claim([b"header:id\0e"], [Record("in", 0, 2, None, None)], {})
     pipeline.write(b"a", b"e", b"b")
     settled = run(pipeline)
@@ -102,24 +94,22 @@ def test_coordinates_that_hold_another_event_own_nothing():
 
 def test_an_owner_that_another_member_commits_before_it_is_removed_makes_a_duplicate():
     pipeline = claimed_then_killed(partition=1)
-    owners, batch = looked_up(pipeline), taken(pipeline)
+    owners, batch = pipeline.owners, taken(pipeline)
     twin = only(batch, partition=1)
     look = owners.records
 
-    def commit_then_look(wanted: Collection[Coordinates]) -> Batch:
+    def commit_then_look(wanted: Collection[Coordinates]) -> Any:
         pipeline.broker.committed[("in", 0)] = 1
         pipeline.broker.logs[("in", 0)].remove(0)
         return look(wanted)
 
-    owners.records = commit_then_look  # type: ignore[method-assign,assignment] # between two looks
+    owners.records = commit_then_look  # between two looks
     settled = run(pipeline, twin)
     assert (settled.claims_taken_over, settled.duplicates) == (0, 1)
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_while_the_owners_offset_is_in_an_open_transaction_only_one_that_is_there_decides(
-    *, is_there
-):
+def test_while_the_owners_offset_is_in_an_open_transaction_only_one_there_decides(*, is_there):
     pipeline = claimed_then_killed(partition=1)
     twin = only(taken(pipeline), partition=1)
     if not is_there:
@@ -146,7 +136,7 @@ def test_after_a_start_one_look_at_the_offsets_is_enough_for_all_that_is_committ
     assert run(pipeline).duplicates == 2
     pipeline.write(b"a/3", partition=1)
     assert run(pipeline).duplicates == 1
-    assert looked_up(pipeline).asked == {"committed": 1, "records": 0}
+    assert pipeline.owners.asked == {"committed": 1, "records": 0}
 
 
 def only(batch: Batch, *, partition: int) -> Batch:
@@ -157,32 +147,24 @@ def only(batch: Batch, *, partition: int) -> Batch:
     return batch
 
 
-def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first_copy():
+@pytest.mark.parametrize(("emptied", "left"), [(True, []), (False, [b"E"])])
+def test_a_late_claim_of_a_dropped_duplicate_in_an_emptied_store_drops_the_first_copy(
+    left, *, emptied
+):
     """What docs/guarantees.md says of claims that nothing fences, as it happens today."""
     pipeline = claimed_then_killed(partition=1)
-    assert pipeline.claims is not None
     both = taken(pipeline)
     first, duplicate = both.records
     assert run(pipeline, only(both, partition=1)).duplicates == 1
-    pipeline.claims.empty()
-    pipeline.claims.claim([b"header:id\0e"], [duplicate], {})  # a process frozen since before
+    if emptied:
+        pipeline.claims.empty()
+    late = pipeline.claims.claim([b"header:id\0e"], [duplicate], {})  # of a process that was frozen
+    assert (late == {}) is emptied
     pipeline.source.rewind({("in", 0): 0})
     again = only(taken(pipeline), partition=0)
     assert again.records == [first]
-    assert run(pipeline, again).duplicates == 1
-    assert pipeline.outputs() == []
-
-
-def test_a_late_claim_while_the_store_keeps_its_claims_changes_nothing():
-    pipeline = claimed_then_killed(partition=1)
-    assert pipeline.claims is not None
-    both = taken(pipeline)
-    duplicate = both.records[1]
-    assert run(pipeline, only(both, partition=1)).duplicates == 1
-    assert pipeline.claims.claim([b"header:id\0e"], [duplicate], {}) != {}
-    pipeline.source.rewind({("in", 0): 0})
-    run(pipeline, only(taken(pipeline), partition=0))
-    assert pipeline.outputs() == [b"E"]
+    assert run(pipeline, again).duplicates == emptied
+    assert pipeline.outputs() == left
 
 
 def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect():
@@ -201,34 +183,31 @@ def test_an_owner_that_is_committed_is_known_while_another_offset_is_pending(mon
     pipeline = opened(Pipeline(2))
     pipeline.broker.committed[("in", 1)] = 5
     monkeypatch.setattr(pipeline.broker, "pending", lambda _where: True)
-    lookup = looked_up(pipeline)
+    lookup = pipeline.owners
     assert lookup.committed([("in", 1)], 1.0, stable=False) == {("in", 1): 5}
     with pytest.raises(BatchAbortedError, match="UNSTABLE"):
         lookup.committed([("in", 1)], 1.0, stable=True)
 
 
 @pytest.mark.parametrize("in_turns", [True, False])
-def test_owners_that_a_look_up_has_not_reached_are_read_by_the_next_and_none_is_read_twice(
-    *, in_turns
-):
+def test_owners_that_a_look_up_has_not_reached_are_read_by_the_next_and_none_twice(*, in_turns):
     pipeline = opened(Pipeline(2))
-    assert pipeline.claims is not None
     names = [b"a", b"b", b"c", b"gone"]
     for offset, name in enumerate(names):
         pipeline.claims.claim([b"header:id\0" + name], [Record("in", 1, offset, None, None)], {})
     pipeline.write(*names[:3], partition=1)
     pipeline.write(*names)
-    owners, twins, asked = looked_up(pipeline), only(taken(pipeline), partition=0), []
+    owners, twins, asked = pipeline.owners, only(taken(pipeline), partition=0), []
     look, owners.in_turns = owners.records, in_turns
 
-    def one_each_time(wanted: Collection[Coordinates]) -> Batch:
+    def one_each_time(wanted: Collection[Coordinates]) -> Any:
         asked.append(len(wanted))
         first, *others = sorted(wanted)
         found = look([first])
         found.next.update({("in", 1): others[0].offset} if others else {})
         return found
 
-    owners.records = one_each_time  # type: ignore[method-assign,assignment]
+    owners.records = one_each_time
     for read in (1, 2, 3) if in_turns else ():
         with pytest.raises(BatchAbortedError, match=f"{read} of 4 owners"):
             run(pipeline, twins)

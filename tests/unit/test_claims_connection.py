@@ -108,14 +108,12 @@ def test_a_server_that_accepts_and_stays_silent_is_an_outage():
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://:s3cret/@host:6379/0",
-        "redis://:s3cret#@host:6379/0",
-        "redis://host:s3cret",
-        "http://:s3cret@host",
-        "host:6379",
-        "redis://:s3cret@host/zero",
-        "redis://:s3cret@host/0?socket_tiemout=1",
-        "redis://:s3cret@host/0?socket_timeout=s3cret",
+        *("redis://:s3cret/@host:6379/0", "redis://:s3cret#@host:6379/0", "redis://host:s3cret"),
+        *("http://:s3cret@host", "host:6379", "redis://:s3cret@host/zero"),
+        *(
+            "redis://:s3cret@host/0?socket_tiemout=1",
+            "redis://:s3cret@host/0?socket_timeout=s3cret",
+        ),
     ],
 )
 def test_a_url_that_cannot_work_is_refused_without_telling_it(url):
@@ -262,10 +260,7 @@ def test_a_key_that_cannot_be_opened_or_of_another_certificate_is_refused_withou
 )
 @pytest.mark.parametrize(
     ("before", "now", "given"),
-    [
-        ("shop:s3cret@", "shop:n%40w@", ("shop", "n@w")),
-        (":s3cret@", ":n%40w@", ("n@w",)),
-    ],
+    [("shop:s3cret@", "shop:n%40w@", ("shop", "n@w")), (":s3cret@", ":n%40w@", ("n@w",))],
 )
 def test_each_connection_asks_for_the_login_that_the_address_has_then(address, before, now, given):
     current = address.format(before)

@@ -131,17 +131,10 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--topic", "a b"],
-        ["--topic", ".."],
-        ["--topic", "a:0"],
-        ["--topic", "a:99999999999"],
-        ["--nodes", "2"],
-        ["--rules", "x"],
-    ],
+    ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"],
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
-    done = invoked(app, ["sandbox", "up", *arguments], code=2)
+    done = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2)
     (told,) = done.stderr.splitlines()
     assert told.startswith("hapax sandbox up: Invalid value for ")
 
@@ -149,6 +142,7 @@ def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(argume
 @pytest.mark.parametrize(
     ("command", "said"),
     [
+        ("help offset", "hapax: No such command 'offset'. Did you mean 'offsets'? hapax --help"),
         ("offset", "hapax: No such command 'offset'"),
         ("doctor --al", "hapax doctor: No such option: --al"),
         ("run --set", "hapax: Option '--set' requires an argument"),
@@ -259,7 +253,14 @@ def test_other_commands_leave_in_the_same_way():
     assert b"exactly-once" in ends[0].stdout.lower()
 
 
-def test_the_version_is_printed_with_the_name():
-    ask = [sys.executable, "-m", "hapax", "--version"]
-    end = run_captured(ask, timeout=60)
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_printed_with_the_name(option):
+    end = run_captured([sys.executable, "-m", "hapax", option], timeout=60)
     assert (end.returncode, end.stdout, end.stderr) == (0, f"hapax {hapax.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["", "run", "offsets rewind"])
+def test_help_with_the_name_of_a_command_is_what_the_command_prints_with_the_option(command):
+    shown = invoked(app, ["help", *command.split()]).stdout
+    assert shown == invoked(app, [*command.split(), "--help"]).stdout
+    assert f"Usage: hapax {command}" in shown

@@ -25,6 +25,7 @@ from hapax.commands.screen import (
 )
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, HapaxError, PreflightError
+from tests.kit.commands import run_captured
 
 WIDEST = (
     "partition", "low", "committed", "position", "stable", "high", "lag", "lag time", "undecided",
@@ -49,39 +50,101 @@ def test_what_a_terminal_would_obey_is_escaped_in_text_json_and_tables_and_the_r
     assert "\x1b" not in shown
 
 
-def on_a_terminal(columns: int) -> str:
-    """Print the widest table of a command on a terminal; return what it shows."""
-    script = (
-        "from operator import itemgetter\n"
-        "from hapax.commands.screen import show\n"
-        f"names = {WIDEST}\n"
-        "row = ['orders/0', *(f'{number}123456789' for number in range(len(names) - 2)), 'LOST']\n"
-        "show([row], {name: itemgetter(place) for place, name in enumerate(names)})\n"
-    )
+TABLE = f"""
+from operator import itemgetter
+from hapax.commands.screen import show
+names = {WIDEST}
+row = ['orders/0', *(f'{{number}}123456789' for number in range(len(names) - 2)), 'LOST']
+show([row], {{name: itemgetter(place) for place, name in enumerate(names)}})
+"""
+"""Prints the widest table of a command."""
+WORK = """
+import sys, time
+from hapax.commands.screen import ProgressLine, print_json, refusals
+ProgressLine.INTERVAL_S = ProgressLine._LOOK_S = 0.0
+with refusals(as_json=True) as line:
+    for done in range(400, 4_001, 400):
+        line.show("reading [b]orders", done, 4_000)
+        shown_s = time.monotonic()
+        while time.monotonic() - shown_s < 0.05:
+            pass
+        if done == 2_000:
+            print("a log line", file=sys.stderr)
+        if done == int(sys.argv[1]):
+            raise KeyboardInterrupt
+    line.show("waiting", note="for members")
+print_json({"ok": True})
+"""
+"""Reads 4,000 things in ten steps."""
+HALF = r"2,000 of 4,000 \(50%\), [\d,]+\.\d/s, ETA \d:\d\d:\d\d"
+
+
+def on_a_terminal(
+    script: str, *words: str, columns: int, code: int = 0, **variables: str
+) -> tuple[str, str]:
+    """Return what a script shows on a terminal, and what goes to standard output elsewhere."""
     ours, theirs = pty.openpty()
     size = struct.pack("HHHH", 24, columns, 0, 0)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
     environ = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
-    environ |= {"TERM": "xterm", "NO_COLOR": "1"}
-    command = [sys.executable, "-c", script]
-    run = subprocess.run(command, stdin=theirs, stdout=theirs, env=environ, check=True)
-    assert run.returncode == 0
+    environ |= {"TERM": "xterm", "NO_COLOR": "1"} | variables
+    command = [sys.executable, "-c", script, *words]
+    to = theirs if script == TABLE else subprocess.PIPE
+    run = subprocess.run(command, stdin=theirs, stdout=to, stderr=theirs, env=environ, check=False)
+    assert run.returncode == code
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # the other end is closed
         while part := os.read(ours, 4096):
             shown += part
     os.close(ours)
-    return re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).replace("\r", "")
+    return shown.decode(), (run.stdout or b"").decode()
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_no_word_and_no_number_of_a_table_is_broken_on_a_narrow_terminal(columns):
-    shown = on_a_terminal(columns)
+    shown = re.sub(r"\x1b\[[\d;]*m|\r", "", on_a_terminal(TABLE, columns=columns)[0])
     assert max(map(len, shown.splitlines())) <= columns
     for number in range(8):
         assert f"{number}123456789" in shown
     assert "LOST" in shown
+
+
+def test_progress_on_a_terminal_is_a_bar_with_count_rate_and_time_left_that_is_gone_at_the_end():
+    shown, told = on_a_terminal(WORK, "0", columns=100)
+    assert json.loads(told) == {"ok": True}
+    assert re.search(rf"reading \[b\]orders \W*\S*━\S*\W* {HALF}", shown), shown
+    assert re.search(r"\r\x1b\[2Ka log line\r\n", shown), "a log goes above the line"
+    assert shown.endswith("\x1b[1A\x1b[2K")
+    assert not re.search(r"\x1b\[[\d;]*m", shown), "NO_COLOR"
+    colourful, _ = on_a_terminal(WORK, "0", columns=100, NO_COLOR="")
+    assert re.search(r"\x1b\[[\d;]+m", colourful)
+
+
+def test_ctrl_c_leaves_no_line_and_no_hidden_cursor_behind():
+    shown, told = on_a_terminal(WORK, "800", columns=100, code=-2)
+    assert told == ""
+    cleared, _, trace = shown.rpartition("\x1b[1A\x1b[2K")
+    assert cleared.rfind("\x1b[?25h") > cleared.rfind("\x1b[?25l")
+    assert trace.startswith("Traceback")
+
+
+@pytest.mark.parametrize("dumb", [True, False])
+def test_progress_elsewhere_is_plain_lines_and_none_of_short_work(dumb):
+    if dumb:
+        shown, told = on_a_terminal(WORK, "0", columns=100, TERM="dumb")
+    else:
+        done = run_captured([sys.executable, "-c", WORK, "0"])
+        shown, told = done.stderr, done.stdout
+    assert json.loads(told) == {"ok": True}
+    assert "\x1b" not in shown
+    lines = shown.splitlines()
+    assert lines[0] == "reading [b]orders: 400 of 4,000 (10%)"
+    assert re.fullmatch(rf".*: {HALF}", lines[4])
+    assert lines[5] == "a log line"
+    assert lines[-1] == "waiting: for members"
+    short = WORK.replace("INTERVAL_S = ProgressLine._LOOK_S = 0.0", "INTERVAL_S = 600.0")
+    assert run_captured([sys.executable, "-c", short, "0"]).stderr == "a log line\n"
 
 
 @pytest.mark.parametrize(

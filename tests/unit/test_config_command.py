@@ -235,16 +235,51 @@ def hapax(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProc
     return run_captured(command, cwd=folder, env=clean_environment() | environ, timeout=60)
 
 
-def test_set_counts_more_than_the_environment_and_that_more_than_a_file(tmp_path):
+def test_flags_and_set_count_more_than_the_environment_and_that_more_than_a_file(tmp_path):
     lines = {**REQUIRED, "HAPAX_APP": "file", "HAPAX_INSTANCE": "file-0"}
     lines["HAPAX_DEDUP__TTL"] = "2h"
     text = "".join(f"{name}={value}\n" for name, value in lines.items())
     (tmp_path / "settings.env").write_text(text)
-    words = ("--env-file", "settings.env", "--set", "HAPAX_APP=typed", "config", "show", "--json")
-    done = hapax(tmp_path, *words, HAPAX_APP="environment", HAPAX_INSTANCE="environment-0")
+    before = "--env-file settings.env --set HAPAX_APP=typed --set HAPAX_CALL__CONCURRENCY=2"
+    flags = "a:b --input a,b --output c --brokers d:1 --dead-letter= --app typed --engine worker"
+    words = f"{before} config show {flags} --json"
+    around = dict.fromkeys(("HAPAX_APP", "HAPAX_INPUT__TOPICS", "HAPAX_DEAD_LETTER__TOPIC"), "e")
+    done = hapax(tmp_path, *words.split(), HAPAX_INSTANCE="environment-0", **around)
     assert done.returncode == 0, done.stderr
-    for name, value in (("APP", "typed"), ("INSTANCE", "environment-0"), ("DEDUP__TTL", "2h")):
-        assert f'"HAPAX_{name}": {{\n    "value": "{value}"' in done.stdout
+    shown = json.loads(done.stdout)
+    assert {name: tuple(shown[f"HAPAX_{name}"].values()) for name in SHOWN} == SHOWN
+
+
+SHOWN = {
+    "APP": ("typed", "--app"),
+    "INSTANCE": ("environment-0", "environment"),
+    "DEDUP__TTL": ("2h", "settings.env"),
+    "CALL__CONCURRENCY": ("2", "--set"),
+    "TRANSFORM": ("a:b", "TARGET"),
+    "INPUT__TOPICS": ("a,b", "--input"),
+    "OUTPUT__TOPIC": ("c", "--output"),
+    "KAFKA__BOOTSTRAP_SERVERS": ("d:1", "--brokers"),
+    "DEAD_LETTER__TOPIC": ("unset", "default"),  # --dead-letter= is empty, and overrides
+    "ENGINE": ("worker", "--engine"),
+}
+
+
+def test_a_flag_and_a_set_of_one_name_that_differ_are_refused_with_both_and_errors_name_flags(
+    tmp_path,
+):
+    differ = "hapax: --app a and --set HAPAX_APP=b differ: give one of them\n"
+    for words in (
+        "run --app a --set HAPAX_APP=b",
+        "--set HAPAX_APP=b run --app a",
+        "--set HAPAX_APP=b config check --app a",
+    ):
+        done = hapax(tmp_path, *words.split())
+        assert (done.returncode, done.stderr) == (2, differ), words
+    for words in ("run x --input a,,b", "config check x --input a,,b"):
+        done = hapax(tmp_path, *words.split(), **REQUIRED)
+        assert done.returncode == 2
+        assert 'HAPAX_TRANSFORM="x" (from TARGET): ' in done.stderr
+        assert 'HAPAX_INPUT__TOPICS="a,,b" (from --input): ' in done.stderr
 
 
 def test_a_mistake_before_the_command_ends_with_2_and_a_sentence(tmp_path):
@@ -260,7 +295,7 @@ def test_run_takes_files_and_assignments_and_refuses_what_is_wrong_in_them(tmp_p
     (tmp_path / "settings.env").write_text("HAPAX_APP=a b\n")
     done = hapax(tmp_path, "run", "--env-file", "settings.env", "--set", "HAPAX_NONE=1")
     assert done.returncode == 2
-    assert 'hapax: HAPAX_APP="a b"' in done.stderr
+    assert 'hapax: HAPAX_APP="a b" (from settings.env): ' in done.stderr
     assert "HAPAX_NONE is read by nothing" in done.stderr
 
 

@@ -1,11 +1,14 @@
 import hashlib
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from hapax import jars
 from hapax.core.errors import PreflightError
-from hapax.engines.spark.session import CONNECTOR, connector_jars
+from hapax.engines.spark import session
+from hapax.engines.spark.session import connector, connector_jars
 from hapax.jars import Jar
 
 
@@ -19,13 +22,39 @@ def baked_in(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_lock_names_the_source_and_the_client_that_belongs_to_it():
-    assert [jar.file for jar in jars.locked(CONNECTOR)] == [
-        "commons-pool2-2.13.1.jar",
-        "kafka-clients-3.9.2.jar",
-        "spark-sql-kafka-0-10_2.13-4.2.0.jar",
-        "spark-token-provider-kafka-0-10_2.13-4.2.0.jar",
-    ]
+@pytest.mark.parametrize(
+    ("pyspark", "number"),
+    [
+        *(("4.0.0", "4.0.0"), ("4.0.5", "4.0.4"), ("4.1.0", "4.1.0"), ("4.1.4", "4.1.3")),
+        *(("4.2.0", "4.2.0"), ("4.3.0", "4.2.0"), ("4.3.0.dev1", "4.2.0"), ("4.10.0", "4.2.0")),
+    ],
+)
+def test_the_connector_is_the_newest_that_is_not_above_pyspark(pyspark, number):
+    lock = connector(pyspark)
+    assert (lock.path.name, lock.stem) == (f"connector-{number}.lock", f"spark-kafka-{number}")
+
+
+@pytest.mark.parametrize("pyspark", ["3.5.9", "5.0.0"])
+def test_another_pyspark_than_4_is_refused(pyspark):
+    with pytest.raises(PreflightError, match=rf"{pyspark} is installed: pip install 'pyspark>=4"):
+        connector(pyspark)
+
+
+@pytest.mark.parametrize("path", sorted(connector().path.parent.glob("connector-*.lock")), ids=str)
+def test_a_lock_names_the_source_and_the_client_that_belongs_to_it(path):
+    number = path.stem.removeprefix("connector-")
+    pool, client, source, tokens = jars.locked(connector(number))
+    assert (source.artifact, source.version) == ("spark-sql-kafka-0-10_2.13", number)
+    assert (pool.artifact, client.artifact) == ("commons-pool2", "kafka-clients")
+    assert client.version.startswith("3.9.")
+    assert tokens.artifact == "spark-token-provider-kafka-0-10_2.13"
+    assert tokens.version <= number
+
+
+def test_where_no_pyspark_is_the_connector_is_that_of_the_locked_one(monkeypatch):
+    monkeypatch.setattr(session, "find_spec", lambda _name: None)
+    (locked,) = re.findall(r"(?m)^pyspark==(\S+)", Path("requirements/spark.txt").read_text())
+    assert connector() == connector(locked)
 
 
 def test_a_folder_of_an_image_gives_all_its_jars(baked_in):
@@ -37,7 +66,7 @@ def test_a_folder_of_an_image_gives_all_its_jars(baked_in):
 
 def test_a_folder_with_another_file_under_the_name_is_refused(baked_in):
     (baked_in / "one-1.0.jar").write_bytes(b"evil")
-    with pytest.raises(PreflightError, match=r"is not the file that connector\.lock"):
+    with pytest.raises(PreflightError, match=r"is not the file that connector-\S+\.lock"):
         connector_jars(str(baked_in))
 
 

@@ -38,9 +38,9 @@ def test_what_is_no_order_raises(value):
         shipments(value)
 
 
-def events(seed: int, bursts: int = 100) -> list[Event]:
+def events(seed: int) -> list[Event]:
     traffic = Traffic(seed)
-    return [event for _ in range(bursts) for event in traffic.burst(100)[1]]
+    return [event for _ in range(100) for event in traffic.burst(100)[1]]
 
 
 def test_the_same_seed_gives_the_same_traffic_and_another_one_does_not():

@@ -101,9 +101,7 @@ def states(session: int) -> set[bytes]:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_kill_ends_the_driver_and_all_that_it_started_and_is_ours_if_it_had_not_ended(
-    started, ended
-):
+def test_a_kill_ends_the_driver_and_all_it_started_and_is_ours_if_it_had_not_ended(started, ended):
     application, child = started(WITHOUT_CHILD)
     session = application.pid
     assert alive(child, session)

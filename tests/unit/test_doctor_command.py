@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -42,29 +43,38 @@ def looks(monkeypatch):
     return set_
 
 
-def test_a_healthy_pipeline_gets_one_line_and_exit_code_0_and_what_passed_on_demand(looks):
+def test_a_healthy_pipeline_gets_names_and_exit_code_0_and_what_passed_on_demand(looks):
     looks(lambda case: case)
     done = invoked(app, ["doctor"], env=ENVIRON)
     assert done.stderr == ""
-    (line,) = done.stdout.splitlines()
+    fine, line = done.stdout.splitlines()
+    assert re.fullmatch(r"Fine: \d+ \(settings, .*\bdurability, .*\)", fine)
     assert line.startswith("All ")
     assert " checks passed" in line
-    done = invoked(app, ["doctor", "--all"], env=ENVIRON)
-    listed = [line.split()[:2] for line in done.stdout.splitlines()]
-    assert ["PASS", "durability:"] in listed
-    assert "UNTOLD" not in {verdict for verdict, _ in listed}
+    for option in ("--all", "-v"):
+        done = invoked(app, ["doctor", option], env=ENVIRON)
+        listed = [line.split()[:2] for line in done.stdout.splitlines()]
+        assert ["PASS", "durability:"] in listed
+        assert "UNTOLD" not in {verdict for verdict, _ in listed}
 
 
-def test_a_failure_leaves_with_1_and_says_its_fix_and_a_warning_alone_with_0(looks):
+def test_findings_are_grouped_each_with_its_fix_and_only_a_failure_leaves_with_1(looks):
     looks(with_claims(settings={"maxmemory-policy": "allkeys-lru"}))
-    done = invoked(app, ["doctor"], env=ENVIRON, code=1)
-    first, second, last = done.stdout.splitlines()
-    assert first.startswith("FAIL   claim-eviction: maxmemory-policy=allkeys-lru")
+    shown = invoked(app, ["doctor"], env=ENVIRON, code=1).stdout.splitlines()
+    risk, first, second, _fine, last = shown
+    assert risk == "At risk: 1"
+    assert first.startswith("  FAIL   claim-eviction: maxmemory-policy=allkeys-lru")
     assert second.strip().startswith("fix: redis-cli CONFIG SET maxmemory-policy noeviction")
     assert last.startswith("1 FAIL, 0 WARN, ")
+    looks(with_claims(problem="gone"))
+    shown = invoked(app, ["doctor"], env=ENVIRON, code=1).stdout.splitlines()
+    assert shown[0] == "Broken now: 1"
+    assert shown[1].startswith("  FAIL   claim-store: ")
+    assert shown[3].startswith("Not known: ")
+    assert "claim-eviction" in shown[3]
     looks(with_topic("in", retention__bytes="1000"))
-    done = invoked(app, ["doctor"], env=ENVIRON)
-    assert done.stdout.startswith("WARN   retention-bytes: in: retention.bytes=1000")
+    risk, first, *_ = invoked(app, ["doctor"], env=ENVIRON).stdout.splitlines()
+    assert first.startswith("  WARN   retention-bytes: in: retention.bytes=1000")
 
 
 def test_json_holds_every_finding(looks):
@@ -76,6 +86,8 @@ def test_json_holds_every_finding(looks):
     (failed,) = [each for each in told["findings"] if each["verdict"] == "FAIL"]
     assert failed["check"] == "unclean-election"
     assert failed["fix"]
+    assert failed["group"] == "at risk"
+    assert {one["group"] for one in told["findings"]} == {"at risk", "fine"}
 
 
 def test_text_of_strangers_cannot_command_the_terminal(looks):
@@ -88,7 +100,7 @@ def test_text_of_strangers_cannot_command_the_terminal(looks):
 def test_settings_that_contradict_each_other_are_named_and_leave_with_2():
     env = {**ENVIRON, "HAPAX_TRANSACTION__TIMEOUT": "1m", "HAPAX_APPP": "x"}
     done = invoked(app, ["doctor"], env=env, code=2)
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL   settings: ")]
+    failed = [line for line in done.stdout.splitlines() if line.startswith("  FAIL   settings: ")]
     assert len(failed) == 3  # against the session timeout, the watchdog, and a name
     assert any("HAPAX_TRANSACTION__TIMEOUT=60s must be shorter than" in line for line in failed)
     told = json.loads(RUN.invoke(app, ["doctor", "--json"], env=env).stdout)
@@ -208,13 +220,8 @@ def test_an_archive_holds_no_secret_wherever_it_came_from(tmp_path, monkeypatch)
             member.name: (archive.extractfile(member) or key.open("rb")).read()
             for member in archive.getmembers()
         }
-    assert {name.rpartition("/")[2] for name in files} >= {
-        "doctor.json",
-        "settings.json",
-        "facts.json",
-        "offsets.json",
-        "versions.json",
-    }
+    names = {name.rpartition("/")[2].removesuffix(".json") for name in files}
+    assert names >= {"doctor", "settings", "facts", "offsets", "versions"}
     for name, content in files.items():
         assert b"hunter2" not in content, name
         json.loads(content)
@@ -240,12 +247,8 @@ def test_an_archive_does_not_follow_a_link_nor_keep_the_mode_of_an_old_file(tmp_
         assert tarfile.is_tarfile(target)
     assert foreign.read_text() == "precious"
     assert other_name.read_text() == "old"
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
-        "foreign",
-        "link.tar.gz",
-        "old.tar.gz",
-        "other-name",
-    ]
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {"foreign", "link.tar.gz", "old.tar.gz", "other-name"}
 
 
 def test_an_archive_never_takes_the_place_of_a_device_or_a_folder(tmp_path):
@@ -330,6 +333,6 @@ def test_versions_are_the_least_of_all_brokers_that_answered_and_errors_are_kept
 
 def test_the_last_line_counts_each_verdict():
     findings = [Finding("a", Verdict.PASS, ""), Finding("b", Verdict.UNTOLD, "")]
-    assert summary(findings) == "All 1 checks passed; 1 could not be made (--all lists them)."
+    assert summary(findings) == "All 1 checks passed; 1 could not be made."
     findings.append(Finding("c", Verdict.WARN, "", "x"))
-    assert summary(findings, everything=True) == "0 FAIL, 1 WARN, 1 PASS; 1 could not be made."
+    assert summary(findings) == "0 FAIL, 1 WARN, 1 PASS; 1 could not be made."

@@ -2,13 +2,14 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, DeadLetterLimitError
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Headers, Output, Record
-from hapax.core.transform import Cut, Failure
+from hapax.core.results import Cut, Failure
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script, Ticking
@@ -85,35 +86,27 @@ def test_a_message_that_alone_is_refused_names_its_record():
     assert caught.value.content
 
 
-def blamed(pipeline: Pipeline, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let the first two messages be refused; return the culprits."""
-
-    def refuse(_messages: object) -> None:
-        raise BatchAbortedError("refused", refused={0: "x", 1: "y"}, content=True)
-
-    monkeypatch.setattr(pipeline.transaction, "send", refuse)
+@pytest.mark.parametrize(
+    ("values", "failures"),
+    [
+        (
+            (b"a", b"boom", b"b"),
+            [Failure("Refused", "x", 1), Failure("ValueError", "boom", 1, Cut.VALUE)],
+        ),
+        ((b"two",), [Failure("Refused", "y", 1)]),  # both parts of one record
+    ],
+)
+def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
+    pipeline, monkeypatch, values, failures
+):
+    pipeline.write(*values)
+    batch = taken(pipeline)
+    refused = BatchAbortedError("refused", refused={0: "x", 1: "y"}, content=True)
+    monkeypatch.setattr(pipeline.transaction, "send", Mock(side_effect=refused))
     with pytest.raises(BatchAbortedError) as caught:
         run(pipeline, batch)
-    return caught.value.culprits
-
-
-def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(monkeypatch):
-    pipeline = opened(Pipeline())
-    pipeline.write(b"a", b"boom", b"b")
-    batch = taken(pipeline)
-    assert blamed(pipeline, batch, monkeypatch) == {
-        batch.records[0].coordinates: Failure("Refused", "x", 1),
-        batch.records[1].coordinates: Failure("ValueError", "boom", 1, Cut.VALUE),
-    }
-
-
-def test_two_refused_parts_of_one_record_blame_it(monkeypatch):
-    pipeline = opened(Pipeline())
-    pipeline.write(b"two")
-    batch = taken(pipeline)
-    assert blamed(pipeline, batch, monkeypatch) == {
-        batch.records[0].coordinates: Failure("Refused", "y", 1)
-    }
+    places = [one.coordinates for one in batch.records[: len(failures)]]
+    assert caught.value.culprits == dict(zip(places, failures, strict=True))
 
 
 def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():
@@ -127,8 +120,7 @@ def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():
     assert pipeline.outputs() == []
 
 
-def test_records_are_counted_by_their_topics():
-    pipeline = opened(Pipeline())
+def test_records_are_counted_by_their_topics(pipeline):
     batch = taken(pipeline)
     batch.records = [Record(topic, 0, 0, None, b"x") for topic in ("in", "in", "other")]
     batch.first.update({("in", 0): 0, ("other", 0): 0})
@@ -144,7 +136,6 @@ def pipeline():
 def test_our_own_claim_lets_the_record_through_again():
     pipeline = filled()
     batch = taken(pipeline)
-    assert pipeline.claims is not None
     pipeline.claims.claim([b"header:id\0a"], batch.records[:1], {})
     assert run(pipeline, batch).duplicates == 1
     pipeline.judge()
@@ -171,7 +162,6 @@ def test_records_without_an_id_are_processed_and_counted_and_a_twin_is_found_amo
 
 
 def test_a_batch_without_any_id_asks_no_store_and_without_one_twins_pass(pipeline):
-    assert pipeline.claims is not None
     pipeline.claims.outage = "away"
     pipeline.broker.write("in", b"x")
     assert run(pipeline).outputs == {"out": 1}
@@ -211,13 +201,10 @@ def test_a_replay_that_fails_again_can_be_replayed_again(pipeline):
 
 
 @pytest.mark.parametrize("lost_answers", [0, 1])
-def test_an_outage_under_pause_raises_before_any_transaction_and_the_batch_goes_through_later(
-    lost_answers,
-):
+def test_an_outage_under_pause_raises_before_a_transaction_and_the_batch_passes_later(lost_answers):
     script = Script()
     pipeline = filled(faults=script)
     claims = pipeline.claims
-    assert claims is not None
     claims.outage, claims.lost_answers = None if lost_answers else "away", lost_answers
     batch = taken(pipeline)
     with pytest.raises(ClaimsUnavailableError):
@@ -230,7 +217,6 @@ def test_an_outage_under_pause_raises_before_any_transaction_and_the_batch_goes_
 
 def test_an_outage_under_pass_goes_on_and_marks_every_output():
     pipeline = filled(pass_on_outage=True)
-    assert pipeline.claims is not None
     pipeline.claims.outage = "away"
     settled = run(pipeline)
     assert (settled.unchecked, settled.claims_new_or_own, settled.duplicates) == (6, 0, 0)
@@ -288,7 +274,6 @@ def test_what_a_frozen_process_has_claimed_for_a_later_record_belongs_to_the_fir
     before = taken(pipeline)
     pipeline.write(b"a/second")
     after = taken(pipeline)
-    assert pipeline.claims is not None
     pipeline.claims.claim([b"header:id\0a"], after.records, {})
     first = run(pipeline, before)
     pipeline.claims.claim([b"header:id\0a"], before.records, {}, [after.coordinates(0)])
@@ -315,7 +300,6 @@ def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_eff
     with pytest.raises(BatchAbortedError):
         pipeline.core.run(before, {}, 1, asked)
     assert not script.unplayed
-    assert pipeline.claims is not None
     pipeline.claims.empty()
     pipeline.core.ask(ahead)  # it is the first that claims now
     again = pipeline.core.run(ahead, {}, 1, pipeline.core.ask(ahead))

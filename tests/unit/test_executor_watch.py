@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # comes without types
 
-from hapax.engines.spark.executors import INTERVAL_S, watch_executors
+from hapax.engines.spark.jvm import INTERVAL_S, watch_executors
 from tests.kit.doubles import Told
 from tests.unit.test_telemetry_events import IDLE
 

@@ -34,6 +34,8 @@ def test_on_a_broker(way): pass
 def _logs(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "LOGS", tmp_path)
     monkeypatch.setattr(Part, "log", property(lambda part: tmp_path / f"{part.name}.log"))
+    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
+    full.FILE.write_text('{"parts": {}, "round": "a", "since": "a"}')
 
 
 def python(name: str, code: str, cpu_s: float | None = None, limit_s: float = 60) -> Part:
@@ -76,9 +78,7 @@ def test_a_part_over_its_limit_is_ended_and_red():
     assert not outcome.is_right
 
 
-def test_a_failed_test_is_named_with_its_reason_and_the_command_that_plays_it_again(
-    capsys, monkeypatch
-):
+def test_a_failed_test_is_named_with_its_reason_and_the_command_to_repeat_it(capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     printed = "failed: tests/unit/test_a.py::test_b[1] (call)\\nassert 1 == 2\\n1 failed, 7 passed"
     outcomes = running.run([python("rules", f"print('{printed}'); raise SystemExit(1)")])
@@ -90,9 +90,7 @@ def test_a_failed_test_is_named_with_its_reason_and_the_command_that_plays_it_ag
     assert text.splitlines()[-1].startswith("make test: FAILED")
 
 
-def test_a_run_that_is_right_ends_in_one_line_and_a_failure_on_trial_is_told_and_not_counted(
-    capsys,
-):
+def test_a_run_that_is_right_ends_in_a_line_and_a_failure_on_trial_is_told_and_not_counted(capsys):
     outcomes = running.run([python("rules", "print('9 passed in 1 s')")])
     assert verdict.tell("make test", outcomes, 1.0)
     last = capsys.readouterr().out.splitlines()[-1]
@@ -106,9 +104,8 @@ def test_a_run_that_is_right_ends_in_one_line_and_a_failure_on_trial_is_told_and
 
 def test_each_layer_plays_its_own_tests(tmp_path):
     assert "3 passed, 3 deselected" in play(tmp_path, "--layer", "rules")
-    assert "3 passed, 3 deselected" in play(
-        tmp_path, "--layer", "deep"
-    )  # no test of tests/contract
+    deep = play(tmp_path, "--layer", "deep")  # no test of tests/contract
+    assert "3 passed, 3 deselected" in deep
     assert "exit 5" in play(tmp_path, "--layer", "long")
 
 
@@ -177,9 +174,7 @@ def test_turns_in_a_row_play_every_trial(kind, trials):
     assert set().union(*played) == {trial.name for trial in trials}
 
 
-def test_every_part_of_a_round_is_due_once_and_a_complete_round_begins_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
-    full.FILE.write_text('{"parts": {}, "round": "a", "since": "a"}')
+def test_every_part_of_a_round_is_due_once_and_a_complete_round_begins_again():
     every = full.every()
     assert full.due() == every
     for number, part in enumerate(every):
@@ -190,28 +185,21 @@ def test_every_part_of_a_round_is_due_once_and_a_complete_round_begins_again(tmp
     assert [part.name for part in full.due()] == [part.name for part in every[1:]]
 
 
-def test_two_rounds_play_half_of_the_rows_by_each_form_and_another_half_by_the_next(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
+def test_two_rounds_play_half_of_the_rows_by_each_form_and_another_half_by_the_next(monkeypatch):
     monkeypatch.setattr(parts, "git", lambda *_words: "7")
-    full.FILE.write_text('{"parts": {}, "round": "a", "since": "a"}')
     forms = [part.command for part in full.every() if part.name.startswith("faults by")]
     assert [words[words.index("--turn") + 1] for words in forms] == ["7", "8", "9", "10"]
 
 
-def test_what_no_part_plays_stands_in_the_same_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
-    full.FILE.write_text('{"parts": {}, "round": "a", "since": "a"}')
+def test_what_no_part_plays_stands_in_the_same_table():
     full.note_beside("matrix")
     rows = full.table().splitlines()
     assert any(row.startswith("| make matrix | 20") and parts.commit() in row for row in rows)
     assert "| make image | not since records began |  |  |" in rows
 
 
-def test_a_part_that_was_never_played_is_as_old_as_the_record(tmp_path, monkeypatch):
+def test_a_part_that_was_never_played_is_as_old_as_the_record(monkeypatch):
     names = [part.name for part in full.every()]
-    monkeypatch.setattr(full, "FILE", tmp_path / "full.json")
     monkeypatch.setattr(full, "_commits_since", {"old": 151, "new": 3}.__getitem__)
     played = {name: {"commit": "new"} for name in names[1:]}
     full.FILE.write_text(json.dumps({"parts": played, "round": "new", "since": "old"}))
@@ -308,9 +296,7 @@ def _git(folder: Path, *words: str) -> str:
 ITEMS = list("abcdef")
 
 
-def test_without_minutes_all_is_played_in_its_order_and_in_a_box_each_is_first_at_some_turn(
-    tmp_path,
-):
+def test_without_minutes_all_is_played_in_order_and_in_a_box_each_is_first_at_some_turn(tmp_path):
     box = Box(owed=tmp_path / "owed", at_least=6)
     assert list(box.fill(iter(box.order(ITEMS, ITEMS, str, 7)), str)) == ITEMS
     assert box.close()
@@ -387,9 +373,7 @@ SKIPPED = {
         ({}, "Redis is not there", "4 skipped in"),
     ],
 )
-def test_a_skip_fails_in_ci_unless_its_reason_stands_in_the_table(
-    variables, reason, outcome, tmp_path
-):
+def test_a_skip_fails_in_ci_unless_its_reason_is_in_the_table(variables, reason, outcome, tmp_path):
     for name, text in SKIPPED.items():
         (tmp_path / name).write_text("import pytest\n" + text.format(reason))
     command = (sys.executable, "-m", "pytest", "-q", "-p", "tests.kit.skips")

@@ -31,11 +31,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     ],
     ids=["told", "control: not told", "told otherwise by the environment"],
 )
-def test_memory_that_was_freed_is_taken_again_without_page_faults(
-    told: str,
-    tunables: str,
-    kept: bool,  # noqa: FBT001 - a parameter of the test
-) -> None:
+def test_memory_that_was_freed_is_taken_again_without_page_faults(told, tunables, *, kept):
     command = [sys.executable, "-c", _SECOND_TIME.format(told=told)]
     found = output_of(command, env={**os.environ, "GLIBC_TUNABLES": tunables})
     pages = (16 << 20) // os.sysconf("SC_PAGESIZE")

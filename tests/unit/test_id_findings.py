@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hapax.core.deduplicate import AGAIN_S, FIRST, Claimed, IdWatch
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Record
 from tests.kit.doubles import Ticking
 

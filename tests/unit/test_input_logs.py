@@ -131,19 +131,18 @@ def test_a_checkpoint_that_was_copied_half_is_no_guess(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kept", "why"),
+    ("changes", "why"),
     [
-        (logs(app="other"), "it belongs to HAPAX_APP=other, and HAPAX_APP="),
-        (logs(output="else"), "it was at HAPAX_OUTPUT__TOPIC=else"),
+        ({"app": "other"}, "it belongs to HAPAX_APP=other, and HAPAX_APP="),
+        ({"output": "else"}, "it was at HAPAX_OUTPUT__TOPIC=else"),
         (None, "it expired while the query was stopped"),
     ],
 )
-def test_a_checkpoint_without_its_marker_is_told_at_the_start_with_the_reason(tmp_path, kept, why):
+def test_a_checkpoint_without_its_marker_is_told_at_the_start_with_a_reason(tmp_path, changes, why):
     own = load_settings(OWN)
     checkpoint = Checkpoint(str(tmp_path))
-    if kept is not None:
-        kept = logs(**{"app": own.app, "output": own.output.topic} | _changed(kept))
-        checkpoint.keep(kept)
+    if changes is not None:
+        checkpoint.keep(logs(**{"app": own.app, "output": own.output.topic} | changes))
     check_marker(own, checkpoint, "q", None)  # nothing is through: the first is to come
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits" / ".0.crc").touch()
@@ -152,7 +151,3 @@ def test_a_checkpoint_without_its_marker_is_told_at_the_start_with_the_reason(tm
     check_marker(own, checkpoint, None, None)
     with pytest.raises(PositionLostError, match=why):
         check_marker(own, checkpoint, "q", None)
-
-
-def _changed(kept: InputLogs) -> dict[str, str]:
-    return {"app": kept.app} if kept.app != KNOWN.app else {"output": kept.output}

@@ -1,11 +1,13 @@
 """Calls in a process of their own: whatever ends it, ours goes on and says how it ended."""
 
+import io
 import os
 import signal
 import socket
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,10 +16,11 @@ from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.retry_later import Later, Retrying, RetryTopic
-from hapax.core.transform import Failure, Transformer
+from hapax.core.results import Failure, Later
+from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.transform import Transformer
 from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
@@ -56,8 +59,7 @@ def test_a_later_try_is_asked_for_by_the_other_process_as_by_ours():
 
 
 @pytest.mark.parametrize(
-    ("deed", "how"),
-    [(b"segfault", "SIGSEGV"), (b"killed", "SIGKILL"), (b"exit", "exit code 3")],
+    ("deed", "how"), [(b"segfault", "SIGSEGV"), (b"killed", "SIGKILL"), (b"exit", "exit code 3")]
 )
 def test_a_death_is_told_and_the_next_record_has_another_process(calls, deed, how):
     with pytest.raises(Death, match=how) as death:
@@ -87,9 +89,7 @@ def test_attempts_and_pauses_are_no_one_call_in_another_process_either(form, con
 
 
 @pytest.mark.parametrize("kills", [KILLS_MAX - 1, KILLS_MAX])
-def test_a_process_that_is_killed_from_outside_condemns_its_record_only_when_it_always_is(
-    calls, kills
-):
+def test_a_process_killed_from_outside_condemns_its_record_only_when_it_always_is(calls, kills):
     found: list[Record] = []
     apart = Isolation(
         Transformer(obey, 3), calls, on_death=lambda one, *_: found.append(one), on_failure=print
@@ -146,15 +146,10 @@ def test_closed_it_leaves_no_process(calls):
 # -- Calls that may never return wait on a thread of their own ----------------------------
 
 
-def test_a_call_is_made_with_its_arguments_before_the_caller_goes_on():
+def test_a_call_has_its_arguments_and_what_it_raises_is_raised_and_the_next_one_works():
     caller, seen = Caller(), []
     caller.call(lambda *arguments: seen.append(arguments), 1, "two", timeout_s=10)
     assert seen == [(1, "two")]
-    caller.close()
-
-
-def test_what_a_call_raises_is_raised_to_its_caller_and_the_next_call_works():
-    caller = Caller()
     with pytest.raises(ValueError, match="no"):
         caller.call(int, "no", timeout_s=10)
     caller.call(int, "1", timeout_s=10)
@@ -210,24 +205,13 @@ def test_each_time_that_offsets_hang_they_have_longer_and_after_a_return_no_more
     assert given == [LOST_S, 2 * LOST_S, 4 * LOST_S, 8 * LOST_S, LOST_S]
 
 
-class Pieces:
-    """A socket on which this has arrived, three bytes at a time."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def recv(self, most: int) -> bytes:
-        size = min(most, 3)
-        some, self._content = self._content[:size], self._content[size:]
-        return some
-
-
 def test_a_message_that_comes_in_pieces_is_read_whole_and_nothing_of_the_next_one():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for content in (b"one", b"seven"):
             send(ours, content)
-        pieces: Any = Pieces(theirs.recv(1000))
+        arrived = io.BytesIO(theirs.recv(1000))
+    pieces: Any = SimpleNamespace(recv=lambda most: arrived.read(min(most, 3)))
     assert [receive(pieces) for _ in range(2)] == [b"one", b"seven"]
     with pytest.raises(EOFError):
         receive(pieces)

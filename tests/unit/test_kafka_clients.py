@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Consumer
@@ -51,19 +52,16 @@ def test_the_transactional_id_is_app_and_instance_so_that_a_successor_fences():
 
 
 def test_the_worker_is_built_with_these_properties():
-    known, consumers = settings(), []
+    known, kind = settings(), Mock()
     watchdog = SimpleNamespace(watch=None)
     events = SimpleNamespace(librdkafka_logged=None)
     shared: Any = SimpleNamespace(
         settings=known, events=events, clock=None, watchdog=watchdog, native=None
     )
 
-    def kind(properties: dict[str, Any], *_topics: object, **_others: object) -> Any:
-        consumers.append(properties)
-
-    builders.source(shared, kind)  # type: ignore[arg-type]  # it has to be called only
+    builders.source(shared, kind)
     producing = builders.transaction(shared, SimpleNamespace(meet_cluster=None))  # type: ignore[arg-type]
-    assert consumers == [consumer_properties(known)]
+    assert [made.args[0] for made in kind.call_args_list] == [consumer_properties(known)]
     assert isinstance(producing, KafkaTransaction)
     assert producing._properties == producer_properties(known)
 

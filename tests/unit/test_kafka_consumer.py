@@ -1,4 +1,4 @@
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PreflightError, StopError
 from hapax.kafka import connection
 from hapax.kafka.consume.client import ASK_TIMEOUT_S, LOOK_S, PATIENCE_S, parse_metadata
-from tests.kit.consumers import FakeConsumer, event, message, metadata, source
+from tests.kit.consumers import FakeConsumer, event, message, metadata, source, take
 
 AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 
@@ -17,10 +17,7 @@ def asked(monkeypatch):
     kafka, consumer, clock = source(monkeypatch)
     new = FakeConsumer()
 
-    def client(*_values: object, **_named: object) -> Any:
-        return new
-
-    monkeypatch.setattr(connection, "AdminClient", client)
+    monkeypatch.setattr(connection, "AdminClient", lambda *_, **__: new)
     consumer.fail["list_topics"] = [AWAY] * 100
     return kafka, consumer, new, clock
 
@@ -60,8 +57,7 @@ def test_in_an_outage_no_client_is_cut_off(asked):
 def test_who_reads_records_or_is_answered_is_not_asked_in_vain(asked):
     kafka, consumer, _, clock = asked
     clock.wait(LOOK_S)
-    consumer.queue = [message(0)]
-    kafka.take(10, 0.1)
+    take(kafka, message(0))
     assert not kafka.cut_off()
     assert (kafka.answered, consumer.calls.count("list_topics")) == (True, 0)
     consumer.fail.clear()
@@ -81,59 +77,44 @@ LONG_FETCHES = {"fetch.wait.max.ms": "3000"}
 @pytest.mark.parametrize(("properties", "behind_s"), [(LONG_FETCHES, 3), ({}, 0.5)])
 def test_an_answer_may_come_behind_the_longest_fetch(asked, properties, behind_s):
     kafka, consumer, _, clock = asked
-    waited = []
-
-    def list_topics(topic: str, *, timeout: float) -> object:
-        waited.append(timeout)
-        return FakeConsumer().list_topics(topic)
-
-    consumer.list_topics = list_topics
+    consumer.list_topics = Mock(side_effect=FakeConsumer().list_topics)
     kafka._consumer.properties = properties
     clock.wait(LOOK_S)
     assert not kafka.cut_off()
-    assert waited == [behind_s + ASK_TIMEOUT_S]
+    consumer.list_topics.assert_called_once_with("in", timeout=behind_s + ASK_TIMEOUT_S)
 
 
 def test_positions_are_gathered_when_a_look_is_due_and_not_each_time_round(asked, monkeypatch):
     kafka, _, _, clock = asked
-    gathered = []
-
-    def next_offsets() -> dict[Any, int]:
-        gathered.append(1)
-        return {}
-
-    monkeypatch.setattr(kafka._states, "next_offsets", next_offsets)
+    gathered = Mock(return_value={})
+    monkeypatch.setattr(kafka._states, "next_offsets", gathered)
     for _ in range(5):
         assert not kafka.cut_off()
-    assert gathered == []
+    assert gathered.call_count == 0
     clock.wait(LOOK_S)
     kafka.cut_off()
-    assert gathered == [1]
+    assert gathered.call_count == 1
 
 
-def test_a_fenced_member_and_a_dead_consumer_are_told_apart(kafka, consumer):
-    consumer.queue = [event(KafkaError.FENCED_INSTANCE_ID, fatal=True)]
+def test_a_fenced_member_and_a_dead_consumer_are_told_apart(kafka):
     with pytest.raises(MemberFencedError) as caught:
-        kafka.take(10, 0.1)
+        take(kafka, event(KafkaError.FENCED_INSTANCE_ID, fatal=True))
     assert not caught.value.explained
-    consumer.queue = [event(KafkaError._FATAL, fatal=True)]
     with pytest.raises(StopError, match="the consumer is dead"):
-        kafka.take(10, 0.1)
+        take(kafka, event(KafkaError._FATAL, fatal=True))
 
 
-def test_a_group_of_the_classic_protocol_is_refused_with_what_to_do(kafka, consumer):
-    consumer.queue = [event(KafkaError.GROUP_ID_NOT_FOUND, fatal=True)]
+def test_a_group_of_the_classic_protocol_is_refused_with_what_to_do(kafka):
     with pytest.raises(PreflightError, match="Stop them all"):
-        kafka.take(10, 0.1)
+        take(kafka, event(KafkaError.GROUP_ID_NOT_FOUND, fatal=True))
 
 
 def test_missing_rights_stop_and_transport_trouble_is_only_told(kafka, consumer):
     consumer.queue = [event(KafkaError._TRANSPORT)]
     kafka.attend(0.0)
     assert len(kafka.changes().errors) == 1
-    consumer.queue = [event(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     with pytest.raises(StopError, match="not allowed to read"):
-        kafka.take(10, 0.1)
+        take(kafka, event(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
 def test_only_a_live_member_sends_its_metadata(kafka, consumer):

@@ -35,11 +35,7 @@ F, A, R, NONE = Flag.FATAL, Flag.ABORT, Flag.RETRIABLE, Flag.NONE
 
 def error(code: int, flag: Flag) -> KafkaError:
     return KafkaError(
-        code,
-        "text",
-        fatal=flag is F,
-        retriable=flag is R,
-        txn_requires_abort=flag is A,
+        code, "text", fatal=flag is F, retriable=flag is R, txn_requires_abort=flag is A
     )
 
 

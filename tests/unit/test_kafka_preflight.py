@@ -1,5 +1,6 @@
 """What is asked of the brokers before the first record is read."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,15 +11,6 @@ from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.operations.doctor.brokers import Level, durability
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
-
-
-class Metadata:
-    """A cluster that answers, and has no topic."""
-
-    cluster_id = "here"
-
-    def __init__(self) -> None:
-        self.topics: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +30,8 @@ def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
     monkeypatch.setattr(preflight, "request_versions", lambda _settings: apis)
     monkeypatch.setattr(preflight, "bootstrap", lambda _servers: {"a:1": Address("a:1")})
     membership = {"HAPAX_GROUP__PROTOCOL": protocol, "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
-    looked = KafkaPreflight(load_settings(REQUIRED | membership), lambda _s: Metadata()).look()
+    cluster: Any = SimpleNamespace(cluster_id="here", topics={})
+    looked = KafkaPreflight(load_settings(REQUIRED | membership), lambda _s: cluster).look()
     told = "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers"
     assert (looked.refused, looked.problem.endswith(told)) == (refused, refused)
 

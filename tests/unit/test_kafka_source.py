@@ -17,6 +17,7 @@ from tests.kit.consumers import (
     message,
     metadata,
     source,
+    take,
 )
 from tests.kit.doubles import Ticking
 
@@ -27,8 +28,7 @@ Patch = pytest.MonkeyPatch
 
 
 def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
-    consumer.queue = [message(3), message(5), message(1, partition=1), message(6)]
-    batch = kafka.take(10, 0.1)
+    batch = take(kafka, message(3), message(5), message(1, partition=1), message(6))
     assert [(r.partition, r.offset) for r in batch.records] == [(0, 3), (0, 5), (1, 1), (0, 6)]
     assert batch.first == {P0: 3, P1: 1}
     assert batch.next == {P0: 7, P1: 2}
@@ -65,22 +65,18 @@ def test_records_that_are_handed_out_again_are_dropped_and_counted(
 
 
 def test_after_a_rewind_the_same_records_are_no_repeats(kafka, consumer):
-    consumer.queue = [message(4), message(5)]
-    first = kafka.take(10, 0.1).first
+    first = take(kafka, message(4), message(5)).first
     kafka.rewind({**first, ("other", 9): 3})
     assert consumer.seeks == [("in", 0, 4)]
-    consumer.queue = [message(4)]
-    assert len(kafka.take(10, 0.1).records) == 1
+    assert len(take(kafka, message(4)).records) == 1
     assert kafka.changes().repeated == {}
 
 
 def test_the_end_of_a_partition_is_progress_behind_its_records(kafka, consumer):
-    consumer.queue = [message(4), event(EOF, 8), event(EOF, 3, partition=1)]
-    batch = kafka.take(10, 0.1)
+    batch = take(kafka, message(4), event(EOF, 8), event(EOF, 3, partition=1))
     assert batch.next == {P0: 8, P1: 3}
     assert batch.first == {P0: 4}
-    consumer.queue = [event(EOF, 8)]
-    assert kafka.take(10, 0.1).next == {P0: 8}
+    assert take(kafka, event(EOF, 8)).next == {P0: 8}
     consumer.queue = [event(EOF, 8), message(8), message(9)]  # before records of the same call
     assert kafka.take(10, 0.1).next == {P0: 10}
 
@@ -161,57 +157,47 @@ def test_an_offset_that_was_set_back_on_purpose_is_taken(monkeypatch, beside):
 def test_nothing_beyond_a_set_that_cannot_be_decoded_is_taken(kafka, consumer):
     """Not its records, and not the end, which would be committed."""
     broken = event(KafkaError._BAD_MSG, 4)
-    consumer.queue = [message(3), broken, message(9), event(EOF, 10), message(1, partition=1)]
-    batch = kafka.take(10, 0.1)
+    batch = take(kafka, message(3), broken, message(9), event(EOF, 10), message(1, partition=1))
     assert batch.next == {P0: 4, P1: 2}
     assert kafka.stuck()[P0].offset == 4
     assert consumer.paused == {P0}
-    consumer.queue = [message(9), event(EOF, 10), message(2, partition=1)]
-    assert kafka.take(10, 0.1).next == {P1: 3}
+    assert take(kafka, message(9), event(EOF, 10), message(2, partition=1)).next == {P1: 3}
 
 
 def test_a_stuck_partition_is_tried_again_and_goes_on_when_its_set_is_whole(kafka, consumer, clock):
-    consumer.queue = [message(3), event(KafkaError._BAD_COMPRESSION, 4)]
-    kafka.take(10, 0.1)
+    take(kafka, message(3), event(KafkaError._BAD_COMPRESSION, 4))
     clock.wait(RETRY_S + 0.1)
-    consumer.queue = [event(KafkaError._BAD_COMPRESSION, 4), message(9)]
-    assert kafka.take(10, 0.1).records == []
+    assert take(kafka, event(KafkaError._BAD_COMPRESSION, 4), message(9)).records == []
     assert (consumer.seeks, consumer.paused) == ([("in", 0, 4)], {P0})
     clock.wait(RETRY_S + 0.1)
-    consumer.queue = [message(4), message(9)]
-    assert [record.offset for record in kafka.take(10, 0.1).records] == [4, 9]
+    assert [record.offset for record in take(kafka, message(4), message(9)).records] == [4, 9]
     assert (kafka.stuck(), consumer.paused) == ({}, set())
 
 
 @pytest.mark.parametrize("offset", [0, 1, 4])
 def test_a_set_that_cannot_be_decoded_is_noted_at_every_offset(kafka, consumer, offset):
-    consumer.queue = [event(KafkaError._BAD_COMPRESSION, offset)]
-    kafka.take(10, 0.1)
+    take(kafka, event(KafkaError._BAD_COMPRESSION, offset))
     assert {where: one.offset for where, one in kafka.stuck().items()} == {P0: offset}
     assert consumer.paused == {P0}
 
 
 def test_an_event_of_no_partition_holds_none(kafka, consumer):
-    consumer.queue = [event(KafkaError._CRIT_SYS_RESOURCE)]
-    kafka.take(10, 0.1)
+    take(kafka, event(KafkaError._CRIT_SYS_RESOURCE))
     assert (kafka.stuck(), consumer.paused) == ({}, set())
 
 
 def test_a_stuck_partition_that_comes_back_is_read_again(kafka, consumer):
-    consumer.queue = [event(KafkaError._NOT_IMPLEMENTED, 4)]
-    kafka.take(10, 0.1)
+    take(kafka, event(KafkaError._NOT_IMPLEMENTED, 4))
     kafka._on_revoke(consumer, [TopicPartition(*P0)])
     assert kafka.stuck() == {}
     consumer.offsets = {P0: 5}
-    consumer.queue = [message(9)]
-    kafka.take(10, 0.1)
+    take(kafka, message(9))
     assert consumer.paused == set()
     assert ("in", 0, 5) in consumer.seeks
 
 
-def test_a_header_name_that_is_not_utf8_marks_its_record(kafka, consumer):
-    consumer.queue = [message(0), Undecodable(message(1)), message(2)]
-    batch = kafka.take(10, 0.1)
+def test_a_header_name_that_is_not_utf8_marks_its_record(kafka):
+    batch = take(kafka, message(0), Undecodable(message(1)), message(2))
     assert list(batch.unreadable) == [1]
     assert batch.records[1].headers == ()
 
@@ -263,8 +249,7 @@ def test_a_record_that_attend_meets_waits_for_the_next_take(kafka, consumer):
     consumer.queue = [message(2)]
     kafka.attend(0.0)
     kafka.rewind({P0: 2})
-    consumer.queue = [message(2)]
-    assert [record.offset for record in kafka.take(10, 0.1).records] == [2]
+    assert [record.offset for record in take(kafka, message(2)).records] == [2]
 
 
 def test_a_call_that_fails_leaves_only_the_committed_offsets_certain(kafka, consumer):
@@ -287,8 +272,7 @@ def test_a_partition_that_cannot_be_sought_is_taken_anew(kafka, consumer):
 def test_a_position_that_is_missing_starts_where_it_should(monkeypatch, start, offsets, to):
     kafka, consumer, _ = source(monkeypatch, start=start)
     consumer.marks, consumer.offsets, consumer.ours = (10, 100), offsets, [P0]
-    consumer.queue = [event(RESET)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET))
     assert consumer.seeks == [("in", 0, to)]
     assert kafka.processed().get(P0, offsets.get(P0)) == to
 
@@ -296,8 +280,7 @@ def test_a_position_that_is_missing_starts_where_it_should(monkeypatch, start, o
 def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (10, 100), [P0]
-    consumer.queue = [event(RESET)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET))
     assert consumer.offsets == {P0: 100, P1: 100}
     assert set(consumer.words.values()) == {"hapax began=2"}
     assert consumer.seeks == [("in", 0, 100)]
@@ -306,11 +289,9 @@ def test_latest_begins_all_partitions_at_once_whoever_owns_them(monkeypatch):
 def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_one(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks = (10, 100)
-    consumer.queue = [event(RESET), event(RESET, partition=1)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET), event(RESET, partition=1))
     consumer.marks = (10, 200)
-    consumer.queue = [event(RESET, partition=1)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET, partition=1))
     assert consumer.calls.count("commit") == 1
     assert set(consumer.seeks) == {("in", 0, 100), ("in", 1, 100)}
 
@@ -318,8 +299,7 @@ def test_where_latest_begins_is_said_once_although_partitions_are_told_one_by_on
 def test_a_second_member_waits_until_the_group_has_begun(monkeypatch):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (0, 100), [P1]
-    consumer.queue = [event(RESET, partition=1)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET, partition=1))
     kafka.take(10, 0.1)
     assert (consumer.seeks, consumer.offsets) == ([], {})
     consumer.offsets, consumer.words = {P0: 100, P1: 90}, {P0: "hapax began=2"}
@@ -329,29 +309,21 @@ def test_a_second_member_waits_until_the_group_has_begun(monkeypatch):
 
 @pytest.mark.parametrize(
     ("beside", "to"),
-    [("hapax began=1", 10), ("hapax began=2", 100), ("hapax topic=t", 10)],
+    [
+        *(("hapax began=1", 10), ("hapax began=2", 100), ("hapax topic=t", 10)),
+        *(("", 100), ("of another tool", 100)),  # start decides for what another client has left
+    ],
 )
-def test_a_partition_that_was_added_after_latest_began_is_read_from_its_first_record(
+def test_a_partition_added_after_latest_began_is_read_whole_and_start_decides_for_what_others_left(
     monkeypatch, beside, to
 ):
     kafka, consumer, _ = source(monkeypatch, start="latest")
     consumer.marks, consumer.ours = (10, 100), [P1]
-    consumer.offsets, consumer.words = {P0: 100}, {P0: beside}
-    consumer.queue = [event(RESET, partition=1)]
-    kafka.take(10, 0.1)
-    assert consumer.seeks == [("in", 1, to)]
-    assert consumer.offsets == {P0: 100, P1: to}
-
-
-@pytest.mark.parametrize("beside", ["", "of another tool"])
-def test_start_decides_for_what_another_client_has_left_without_an_offset(monkeypatch, beside):
-    kafka, consumer, _ = source(monkeypatch, start="latest")
-    consumer.marks, consumer.ours = (10, 100), [P1]
     consumer.offsets, consumer.words = {P0: 50}, {P0: beside}
-    consumer.queue = [event(RESET, partition=1)]
-    kafka.take(10, 0.1)
-    assert consumer.seeks == [("in", 1, 100)]
-    assert consumer.words[P1] == "hapax began=2"
+    take(kafka, event(RESET, partition=1))
+    assert consumer.seeks == [("in", 1, to)]
+    assert consumer.offsets == {P0: 50, P1: to}
+    assert "hapax" in beside or consumer.words[P1] == "hapax began=2"
 
 
 def test_a_group_that_is_taken_over_says_so_with_its_first_progress(monkeypatch):
@@ -359,8 +331,7 @@ def test_a_group_that_is_taken_over_says_so_with_its_first_progress(monkeypatch)
     kafka, consumer, _ = source(monkeypatch, start="latest")
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets = [P0], {P0: 4}
-    consumer.queue = [message(4)]
-    progress = kafka.take(10, 0.1).next
+    progress = take(kafka, message(4)).next
     (offset,) = kafka.offset_commit(progress).offsets
     assert offset.metadata == "hapax cluster=here began=2"
     consumer.words[P0], consumer.offsets[P0] = offset.metadata, 5
@@ -378,33 +349,22 @@ def test_a_group_that_is_taken_over_says_so_with_its_first_progress(monkeypatch)
         ("earliest", {P0: 101, P1: 101}, 2, {1}),  # which fell off their logs
     ],
 )
-def test_all_partitions_of_a_start_are_looked_up_at_once(
-    monkeypatch, start, offsets, asked, committed
-):
+def test_partitions_of_a_start_are_looked_up_at_once(monkeypatch, start, offsets, asked, committed):
     kafka, consumer, _ = source(monkeypatch, start=start)
     consumer.offsets, consumer.marks = offsets, (10, 100) if offsets else consumer.marks
-    consumer.queue = [event(RESET), event(RESET, partition=1)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET), event(RESET, partition=1))
     assert consumer.calls.count("offsets_for_times") == asked
     assert consumer.calls.count("committed") in committed
     assert offsets or len(consumer.seeks) == 2
 
 
 def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(monkeypatch):
-    kafka, consumer, _ = source(monkeypatch, start="latest")
-    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
-    consumer.queue = [event(RESET)]
-    kafka.take(10, 0.1)
+    kafka, _, _ = source(monkeypatch, start="latest")
+    take(kafka, event(RESET))
     kafka._consumer.log.log(3, "%s [%s] %s", "FAIL", "client", "Disconnected")
-    consumer.queue = [message(100)]
     with pytest.raises(MemberFencedError, match="the group's beginning was committed") as caught:
-        kafka.take(10, 0.1)
+        take(kafka, message(100))
     assert caught.value.explained
-
-
-class Silent:
-    def log(self, *_line: object) -> None:
-        """Drop it."""
 
 
 @pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
@@ -433,31 +393,25 @@ def test_a_position_that_is_missing_or_fell_off_the_log_may_stop_the_service(
 ):
     kafka, consumer, _ = source(monkeypatch, start=start)
     consumer.marks, consumer.offsets = (10, 100), offsets
-    consumer.queue = [event(RESET)]
     with pytest.raises(PositionLostError, match=said):
-        kafka.take(10, 0.1)
+        take(kafka, event(RESET))
 
 
 def test_a_position_behind_the_end_is_borne_for_the_time_of_an_election(kafka, consumer, clock):
     consumer.offsets = {P0: 101}
-    consumer.queue = [event(RESET)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET))
     clock.wait(11.0)
-    consumer.queue = [event(RESET)]
     with pytest.raises(PositionLostError):
-        kafka.take(10, 0.1)
+        take(kafka, event(RESET))
 
 
 def test_each_election_has_its_own_time(kafka, consumer, clock):
     consumer.offsets, consumer.epochs = {P0: 101}, {P0: 3}
-    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET, text=OUT_OF_RANGE))
     consumer.marks = (0, 200)
-    consumer.queue = [message(101, epoch=4)]
-    kafka.take(10, 0.1)
+    take(kafka, message(101, epoch=4))
     clock.wait(3600.0)
-    consumer.queue = [event(RESET, text=OUT_OF_RANGE)]
-    kafka.take(10, 0.1)
+    take(kafka, event(RESET, text=OUT_OF_RANGE))
 
 
 # -- a log that was cut below the position, and has grown again ------------------------------
@@ -500,31 +454,24 @@ def test_with_an_epoch_the_client_decides_whether_the_log_was_cut(kafka, consume
     assert len(kafka.take(10, 0.1).records) == 1
 
 
-def test_offsets_are_committed_with_the_epoch_of_the_last_record(kafka, consumer):
-    consumer.queue = [message(4, epoch=3), message(5, epoch=4), message(0, partition=1)]
-    kafka.take(10, 0.1)
+def test_offsets_are_committed_with_the_epoch_of_the_last_record(kafka):
+    take(kafka, message(4, epoch=3), message(5, epoch=4), message(0, partition=1))
     assert kafka.offset(P0, 6).leader_epoch == 4
     assert kafka.offset(P0, 5).leader_epoch == 4
     assert kafka.offset(P1, 1).leader_epoch is None
 
 
-def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(
-    kafka, consumer, monkeypatch
-):
+def test_an_end_beyond_the_last_record_has_the_epoch_of_the_leader_or_none(kafka):
     """The markers before it may be of a later leader than the last record."""
-    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
-    consumer.queue = [message(4, epoch=3), event(EOF, 9)]
-    kafka.take(10, 0.1)
+    take(kafka, message(4, epoch=3), event(EOF, 9))
     assert kafka.offset(P0, 9).leader_epoch is None
     kafka._consumer.log.log(7, "%s [%s] %s", "M", "c", "[thrd:main]: Topic in [0] Leader 2 Epoch 5")
-    consumer.queue = [event(EOF, 11)]
-    kafka.take(10, 0.1)
+    take(kafka, event(EOF, 11))
     assert kafka.offset(P0, 11).leader_epoch == 5
 
 
 def test_a_rewind_names_the_epoch_so_that_the_client_looks_for_a_cut(kafka, consumer):
-    consumer.queue = [message(4, epoch=3), message(5, epoch=3)]
-    kafka.rewind(kafka.take(10, 0.1).first)
+    kafka.rewind(take(kafka, message(4, epoch=3), message(5, epoch=3)).first)
     assert (consumer.seeks, consumer.sought) == ([("in", 0, 4)], [3])
 
 
@@ -542,14 +489,12 @@ def test_the_log_behind_a_committed_offset_is_proven_before_a_record_is_handed_o
 ):
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.offsets, consumer.epochs = {P0: 20, P1: 0}, epochs
-    consumer.queue = [first, message(0, partition=1)]
-    batch = kafka.take(10, 0.1)
+    batch = take(kafka, first, message(0, partition=1))
     assert (P0 not in batch.next) is again
     assert [record.partition for record in batch.records][-1] == 1
     assert consumer.seeks == ([("in", 0, 20)] if again else [])
     assert consumer.sought == ([3] if again else [])
-    consumer.queue = [message(20, epoch=4)]
-    assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
+    assert len(take(kafka, message(20, epoch=4)).records) == (1 if again else 0)
 
 
 @pytest.mark.parametrize(("epoch", "again"), [(3, False), (4, True)])
@@ -559,16 +504,13 @@ def test_where_the_client_reads_on_without_a_look_the_first_record_proves_the_lo
     """A seek is refused where fetching has ended, and an assignment is not validated."""
     kafka._consumer.log.topics.meet_cluster("here")
     consumer.ours, consumer.offsets, consumer.epochs = [P0], {P0: 19}, {P0: 3}
-    consumer.queue = [message(19, epoch=3)]
-    kafka.take(10, 0.1)
+    take(kafka, message(19, epoch=3))
     consumer.fail["seek"] = [KafkaException(KafkaError(KafkaError._STATE))]
     kafka.rewind({P0: 20})
     assert consumer.sought == []
-    consumer.queue = [message(20, epoch=epoch)]
-    assert len(kafka.take(10, 0.1).records) == (0 if again else 1)
+    assert len(take(kafka, message(20, epoch=epoch)).records) == (0 if again else 1)
     assert (consumer.seeks, consumer.sought) == (([("in", 0, 20)], [3]) if again else ([], []))
-    consumer.queue = [message(20, epoch=epoch)]
-    assert len(kafka.take(10, 0.1).records) == (1 if again else 0)
+    assert len(take(kafka, message(20, epoch=epoch)).records) == (1 if again else 0)
 
 
 def test_a_missing_position_is_asked_for_again_when_the_group_gave_no_answer(kafka, consumer):

@@ -7,7 +7,7 @@ from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.client_log import Remade, TopicIds
 from hapax.kafka.consume.source import KafkaSource
-from tests.kit.consumers import OUT_OF_RANGE, event, message
+from tests.kit.consumers import OUT_OF_RANGE, event, message, take
 
 P0, P1 = ("in", 0), ("in", 1)
 NONE, ONE, TWO = "A" * 22, "oneoneoneoneoneoneone1", "twotwotwotwotwotwotwo2"
@@ -27,8 +27,7 @@ def beside(topic_id: str) -> str:
 
 
 @pytest.fixture
-def known(monkeypatch, kafka, consumer):
-    monkeypatch.setattr(kafka._consumer.log, "_logger", Silent())
+def known(kafka, consumer):
     tell(kafka, NONE, ONE)
     return kafka, consumer
 
@@ -36,11 +35,6 @@ def known(monkeypatch, kafka, consumer):
 @pytest.fixture
 def ids():
     return TopicIds()
-
-
-class Silent:
-    def log(self, *_line: object) -> None:
-        """Drop it."""
 
 
 def test_an_id_is_heard_once_and_a_second_one_means_another_topic(ids):
@@ -94,9 +88,8 @@ def test_offsets_are_committed_with_the_id_of_their_topic_which_a_new_member_lea
 def test_an_offset_of_a_topic_that_was_deleted_is_never_read_from(known, first):
     kafka, consumer = known
     consumer.offsets, consumer.words = {P0: 10}, {P0: beside(TWO)}
-    consumer.queue = [first]
     with pytest.raises(PositionLostError, match=f"in/0: the offset of group app .* {TWO}"):
-        kafka.take(10, 0.1)
+        take(kafka, first)
 
 
 def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(known):
@@ -108,8 +101,7 @@ def test_the_group_is_asked_once_for_all_partitions_of_an_assignment(known):
         assert len(kafka.take(10, 0.1).records) == 2
     assert consumer.calls.count("committed") == 1
     kafka._on_assign(consumer, consumer.assignment())  # the fake
-    consumer.queue = [message(13)]
-    kafka.take(10, 0.1)
+    take(kafka, message(13))
     assert consumer.calls.count("committed") == 2
 
 
@@ -117,13 +109,11 @@ def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_b
     kafka, consumer = known
     consumer.offsets = {P0: 10}
     consumer.fail["committed"] = [KafkaException(KafkaError(KafkaError._TIMED_OUT))]
-    consumer.queue = [message(10)]
     with pytest.raises(BatchAbortedError) as caught:
-        kafka.take(10, 0.1)
+        take(kafka, message(10))
     assert not caught.value.resolved
     kafka.rewind({P0: 10})
-    consumer.queue = [message(10)]
-    assert [record.offset for record in kafka.take(10, 0.1).records] == [10]
+    assert [record.offset for record in take(kafka, message(10)).records] == [10]
 
 
 def test_an_offset_that_vanished_while_reading_began_is_told(known):
@@ -140,8 +130,7 @@ def test_an_offset_that_vanished_while_reading_began_is_told(known):
 def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(known, *, attending):
     kafka, consumer = known
     consumer.offsets = {P0: 9}
-    consumer.queue = [message(9)]
-    kafka.take(10, 0.1)
+    take(kafka, message(9))
     consumer.before_poll = lambda: tell(kafka, ONE, TWO)
     consumer.queue = [message(10)]
     for _ in range(2):  # it stays so
@@ -152,8 +141,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(known, *,
 def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(known):
     kafka, consumer = known
     consumer.before_poll = lambda: tell(kafka, ONE, TWO)
-    consumer.queue = [message(10)]
-    assert kafka.take(10, 0.1).records == []
+    assert take(kafka, message(10)).records == []
     assert sorted(consumer.seeks) == [("in", 0, 0), ("in", 1, 0)]
     assert kafka.offset(P0, 7).metadata == beside(TWO)
 
@@ -180,9 +168,8 @@ def test_an_offset_of_another_cluster_is_never_read_from(known, first):
     kafka._consumer.log.topics.meet_cluster("B")
     consumer.offsets, consumer.words = {P0: 10}, {P0: f"hapax topic={TWO} cluster=A"}
     consumer.marks = (50, 100)
-    consumer.queue = [first]
     with pytest.raises(PositionLostError, match=r"belongs to cluster A.*those of B.*claims adopt"):
-        kafka.take(10, 0.1)
+        take(kafka, first)
 
 
 @pytest.mark.parametrize("attending", [True, False])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
-from hapax.core.offset_commit import send_progress
+from hapax.core.exactly_once import send_progress
 from hapax.kafka.produce import (
     call_timeout,
     producer as kafka_producer,
@@ -207,19 +208,13 @@ def test_an_abort_that_fails_means_a_new_producer(monkeypatch):
 
 
 @pytest.mark.parametrize("call", ["flush", "poll"])
-def test_a_report_that_meets_a_fatal_error_inside_the_client_means_a_new_producer(
-    monkeypatch, call
-):
+def test_a_report_that_meets_a_fatal_error_in_the_client_means_a_new_producer(monkeypatch, call):
     kafka, producer, _ = transaction(
-        monkeypatch,
-        produce=[failing(K._STATE)],
-        abort_transaction=[failing(K._FENCED, fatal=True)],
+        monkeypatch, produce=[failing(K._STATE)], abort_transaction=[failing(K._FENCED, fatal=True)]
     )
 
-    def crash() -> None:
-        raise SystemError("<method 'code'> returned a result with an exception set")
-
-    producer.on[call] = crash
+    bare = "<method 'code'> returned a result with an exception set"
+    producer.on[call] = Mock(side_effect=SystemError(bare))
     with pytest.raises(ProducerDeadError) as caught:
         whole(kafka)
     assert caught.value.fenced
@@ -308,10 +303,9 @@ def test_sets_that_nobody_is_to_blame_for_become_smaller():
 
 def test_a_lost_connection_inside_a_transaction_is_a_doubt(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
-    outbox = kafka._outbox
-    assert outbox is not None
-    outbox.log.log(7, "%s %s", "BROKER", "Disconnected before this transaction")
-    producer.on["commit_transaction"] = lambda: outbox.log.log(7, "", "REQTMOUT", "EndTxn")
+    log = kafka._producer().log
+    log.log(7, "%s %s", "BROKER", "Disconnected before this transaction")
+    producer.on["commit_transaction"] = lambda: log.log(7, "", "REQTMOUT", "EndTxn")
     whole(kafka)
     assert kafka.doubts == ["REQTMOUT: EndTxn"]
     kafka.open()
@@ -340,17 +334,15 @@ class CountedRequests:
 def counted(patch: Patch) -> tuple[KafkaTransaction, FakeProducer, CountedRequests]:
     kafka, producer, _ = transaction(patch)
     requests = CountedRequests()
-    assert kafka._outbox is not None
-    kafka._outbox.log.watch(requests, None)
+    kafka._producer().log.watch(requests, None)
     return kafka, producer, requests
 
 
 def test_where_requests_are_counted_a_lost_one_is_a_doubt_and_a_line_is_none(monkeypatch):
     kafka, producer, requests = counted(monkeypatch)
-    outbox = kafka._outbox
-    assert outbox is not None
+    log = kafka._producer().log
     requests.gone = ["EndTxn of the transaction before"]
-    producer.on["commit_transaction"] = lambda: outbox.log.log(7, "", "FAIL", "Disconnected")
+    producer.on["commit_transaction"] = lambda: log.log(7, "", "FAIL", "Disconnected")
     whole(kafka)
     assert kafka.doubts == []
     producer.on["commit_transaction"] = lambda: requests.gone.append("EndTxn: sent, and lost")
@@ -381,9 +373,7 @@ def test_a_line_about_another_cluster_is_a_doubt_from_either_source():
 
 
 @pytest.mark.parametrize("inside", [0, 1])
-def test_a_connection_that_ends_is_known_though_it_and_a_line_that_says_nothing_doubt_nothing(
-    inside,
-):
+def test_a_connection_that_ends_is_known_though_it_and_a_line_without_words_doubt_nothing(inside):
     requests = CountedRequests()
     log = ClientLog("producer", lambda *_line: None)
     log.log(7, "")
@@ -439,14 +429,13 @@ def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
     else:
         kafka, producer, _ = transaction(monkeypatch)
     kafka._caller.hung = hung
-    outbox = kafka._outbox
-    assert outbox is not None
+    log = kafka._producer().log
 
     def lose() -> None:
         if requests is not None:
             requests.ends += 1
         else:
-            outbox.log.log(7, "", "FAIL", "Disconnected: the group's coordinator is gone")
+            log.log(7, "", "FAIL", "Disconnected: the group's coordinator is gone")
         gate.wait()
 
     producer.on["send_offsets_to_transaction"] = lose

@@ -5,7 +5,7 @@ import pytest
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
 from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, RetryPolicy
 from hapax.core.records import Record
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 
 FAILURE = Failure("ValueError", "no", 1)
 
@@ -52,11 +52,21 @@ def test_the_first_poison_stops_the_service_when_it_has_nowhere_to_go():
     assert caught.value.exit_code is ExitCode.DEAD_LETTER_LIMIT
 
 
-def test_the_share_is_not_judged_before_there_are_enough_records(limit):
-    for _ in range(9):
-        commit(limit, 100, 100)
-    with pytest.raises(DeadLetterLimitError, match="1000 of the last 1000"):
-        commit(limit, 100, 100)
+@pytest.mark.parametrize(
+    ("admitted", "refused", "said"),
+    [
+        ([(100, 100)] * 9, (100, 100), "1000 of the last 1000"),  # not judged with too few
+        ([], (1000, 101), "101 of the last 1000 records failed"),
+        ([(100, 0)] * 50 + [(100, 100)], (100, 1), "101 of the last 1000"),  # only recent ones
+    ],
+)
+def test_more_failures_than_the_share_of_enough_recent_records_stop_the_service(
+    limit, admitted, refused, said
+):
+    for count, failed in admitted:
+        commit(limit, count, failed)
+    with pytest.raises(DeadLetterLimitError, match=said):
+        commit(limit, *refused)
 
 
 def test_too_many_failures_name_the_last_record_its_error_and_what_it_says():
@@ -69,22 +79,8 @@ def test_too_many_failures_name_the_last_record_its_error_and_what_it_says():
     assert len(text) < 500
 
 
-def test_exactly_the_share_is_admitted_and_one_more_is_not(limit):
-    commit(limit, 1000, 100)
-    with pytest.raises(DeadLetterLimitError, match="101 of the last 1000 records failed"):
-        rate().admit(1000, failures(101), records(1000))
-
-
-def test_only_recent_records_count(limit):
-    for _ in range(50):
-        commit(limit, 100, 0)
-    commit(limit, 100, 100)  # 100 of the last 1000
-    with pytest.raises(DeadLetterLimitError, match="101 of the last 1000"):
-        commit(limit, 100, 1)
-
-
 @pytest.mark.parametrize(
-    "commits", [[(900, 90), (1000, 0), (1000, 100)], [(999, 0), (1, 1), (10, 10)]]
+    "commits", [[(1000, 100)], [(900, 90), (1000, 0), (1000, 100)], [(999, 0), (1, 1), (10, 10)]]
 )
 def test_old_failures_are_forgotten_and_no_batch_is_judged_by_less_than_the_window(limit, commits):
     for count, failed in commits:
@@ -167,30 +163,38 @@ def pace(**limits: int) -> Pace:
     )
 
 
-def test_a_batch_starts_small_and_full_and_fast_ones_grow_fourfold_up_to_the_limit(size):
+def test_a_batch_starts_small_and_no_larger_than_the_limit(size):
     assert pace(records_max=20).records == 20
     assert size.records == 500
-    size.record_commit(500, 0.01, 500, 0.01)
-    assert size.records == 2000
-    size.record_commit(2000, 0.01, 2000, 0.01)
-    size.record_commit(8000, 0.01, 8000, 0.01)
-    assert size.records == 10_000
 
 
-def test_a_batch_that_its_outputs_ended_makes_the_next_ones_as_small():
-    """Each that ends early is put back in part, and read again."""
-    size = pace(bytes_max=1000)
-    size.record_commit(40, 0.01, 4000, 0.01)
-    assert size.records == 10
-    size.record_commit(10, 0.01, 100, 0.01)
-    assert size.records == 20
-
-
-def test_slow_business_code_shrinks_batches_to_the_interval(size):
-    size.record_commit(500, 5.0, 500, 0.01)
-    assert size.records == 10
-    size.record_commit(10, 60.0, 10, 0.01)
-    assert size.records == 1
+@pytest.mark.parametrize(
+    ("limits", "commits"),
+    [
+        # Full and fast ones grow fourfold up to the limit.
+        ({}, [*((n, 0.01, n, 0.01, min(4 * n, 10_000)) for n in (500, 2000, 8000))]),
+        # A batch that its outputs ended is put back in part, and read again: the next is as small.
+        ({"bytes_max": 1000}, [(40, 0.01, 4000, 0.01, 10), (10, 0.01, 100, 0.01, 20)]),
+        # Slow business code shrinks batches to the interval.
+        ({}, [(500, 5.0, 500, 0.01, 10), (10, 60.0, 10, 0.01, 1)]),
+        # Large records bound the batch, and are remembered for a while: 10 kB each, then 5 kB.
+        ({"bytes_max": 10**6}, [(500, 0.01, 5_000_000, 0.01, 100), (100, 0.01, 100, 0.01, 200)]),
+        ({"bytes_max": 1}, [(500, 0.01, 0, 0.01, 2000)]),  # without values
+        # No further than a quarter of the transaction timeout; within half of it they stay.
+        (
+            {},
+            [
+                (500, 0.01, 500, 1.25, 1000),
+                *((1000, 0.01, 1000, *each) for each in ((2.5, 1000), (4.0, 1000), (6.25, 500))),
+            ],
+        ),
+    ],
+)
+def test_the_size_of_batches_follows_their_time_their_bytes_and_the_limits(limits, commits):
+    size = pace(**limits)
+    for taken, work_s, size_bytes, transaction_s, records in commits:
+        size.record_commit(taken, work_s, size_bytes, transaction_s)
+        assert size.records == records
 
 
 @pytest.mark.parametrize(
@@ -219,17 +223,6 @@ def test_brokers_that_are_slow_whatever_the_size_leave_a_backlog_its_rate(size):
     assert done / now_s > 2_500
 
 
-def test_large_records_bound_the_batch_by_bytes_and_are_remembered_for_a_while():
-    size = pace(bytes_max=1_000_000)
-    size.record_commit(500, 0.01, 500 * 10_000, 0.01)
-    assert size.records == 100
-    size.record_commit(100, 0.01, 100, 0.01)
-    assert size.records == 200  # halved memory of 10 kB: 5 kB each
-    size = pace(bytes_max=1)
-    size.record_commit(500, 0.01, 0, 0.01)
-    assert size.records == 2000  # without values
-
-
 def test_a_registration_without_an_answer_explains_one_fence():
     budget = FenceBudget("w-0", fences_max=5)
     for _ in range(2):
@@ -248,17 +241,6 @@ def test_a_transaction_that_fails_late_in_its_time_halves_the_next_one(size):
     assert size.records == 250
     assert size.fail(30, 11.0)
     assert size.records == 15
-
-
-def test_batches_grow_no_further_than_a_quarter_of_the_transaction_timeout(size):
-    size.record_commit(500, 0.01, 500, 1.25)
-    assert size.records == 1000
-    size.record_commit(1000, 0.01, 1000, 2.5)
-    assert size.records == 1000
-    size.record_commit(1000, 0.01, 1000, 4.0)
-    assert size.records == 1000, "within half of it"
-    size.record_commit(1000, 0.01, 1000, 6.25)
-    assert size.records == 500
 
 
 def test_a_transaction_that_is_slow_whatever_its_size_does_not_shrink_batches_to_nothing(size):

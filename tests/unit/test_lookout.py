@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -98,9 +99,7 @@ def test_no_broker_at_all_is_an_answer_too_and_partitions_that_may_not_be_read_a
     assert "in/0: TOPIC_AUTHORIZATION_FAILED" in survey.failures[0]
 
 
-def test_a_missing_right_to_see_the_configuration_is_told_once_and_is_no_failure(
-    brokers, monkeypatch
-):
+def test_a_missing_right_to_see_the_configuration_is_told_once_and_no_failure(brokers, monkeypatch):
     monkeypatch.setattr(kafka_survey, "RETENTION_INTERVAL_S", 0.0)
     brokers.config = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     mine = probe()
@@ -170,9 +169,7 @@ def test_what_was_found_is_told_with_what_was_not():
 
 
 def test_a_look_or_pulse_that_fails_is_told_and_ends_nothing():
-    def moved() -> GroupProgress:
-        raise RuntimeError("changed size during iteration")
-
+    moved = Mock(side_effect=RuntimeError("changed size during iteration"))
     told = Told()
     thread = lag_monitor(LagProbe(ValueError("unforeseen")), told)
     assert not thread.look()

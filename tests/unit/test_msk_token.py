@@ -7,6 +7,7 @@ import base64
 import re
 import sys
 import time
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -60,17 +61,12 @@ def test_without_credentials_a_client_is_not_built_and_says_so(alone):
     assert said.startswith(f"{S}OAUTH_MSK_REGION: AWS' libraries find no credentials")
 
 
-def test_what_the_signer_says_goes_to_the_client_in_seconds_or_by_the_kind_of_its_error(
-    monkeypatch,
-):
+def test_what_the_signer_says_goes_to_the_client_in_seconds_or_by_the_kind_of_error(monkeypatch):
     stand_in(monkeypatch, lambda region: (f"signed-for-{region}", 1_900_000_000_500))
     ask = consumer_properties(settings())["oauth_cb"]
     assert ask("") == ("signed-for-eu-central-1", 1_900_000_000.5)
 
-    def fail(_region: str) -> tuple[str, int]:
-        raise TimeoutError(NOBODYS)
-
-    stand_in(monkeypatch, fail)
+    stand_in(monkeypatch, Mock(side_effect=TimeoutError(NOBODYS)))
     said = token_problem(consumer_properties(settings()))
     assert said == f"{S}OAUTH_MSK_REGION: no token could be signed: TimeoutError"
 

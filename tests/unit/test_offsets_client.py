@@ -72,9 +72,7 @@ def test_a_partition_that_stays_without_a_leader_is_named(client, monkeypatch):
         KafkaException(KafkaError(KafkaError._TIMED_OUT)),
     ],
 )
-def test_what_no_patience_heals_is_refused_at_once_and_no_time_lies_before_the_first(
-    client, answer
-):
+def test_what_no_patience_heals_is_refused_at_once_and_no_time_is_before_the_first(client, answer):
     consumer = Answering({0: 5}, answer)
     client.read_committed = consumer
     assert client.at_time([("in", 0)], -7) == {("in", 0): 5}
@@ -170,16 +168,11 @@ def logs(brokers, monkeypatch):
     monkeypatch.setattr(cluster, "PAUSE_S", 0.0)
     brokers.logs = {P0: (LogOffsets(1, 7, 9), []), P1: (LogOffsets(1, 9, 9), [])}
     return lambda: Logs(
-        {"group.id": "shop"},
-        leaders={P0: 1, P1: 2},
-        inputs=[P0, P1],
-        ages_ms={"in": (60_000,)},
+        {"group.id": "shop"}, leaders={P0: 1, P1: 2}, inputs=[P0, P1], ages_ms={"in": (60_000,)}
     )
 
 
-def test_an_open_transaction_is_looked_at_twice_and_without_one_there_is_no_second_look(
-    brokers, logs
-):
+def test_an_open_transaction_is_looked_at_twice_and_without_one_there_is_one_look(brokers, logs):
     found = logs().look()
     assert found[P0].offsets == LogOffsets(1, 7, 9)
     assert (found[P0].last_stable_later, found[P0].committed) == (7, 5)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce import base
 from hapax.kafka.produce.base import ABSENT_AGE_S, RULES_AGE_S, OutputTopics, ProducerConfig
 from tests.kit.doubles import Ticking
@@ -142,9 +142,7 @@ def test_without_the_right_to_read_settings_brokers_judge_outputs_and_dead_lette
     assert amended.timestamp_ms is None
 
 
-def test_a_transaction_that_is_refused_for_a_timestamp_blames_all_that_are_in_its_next_attempt(
-    monkeypatch,
-):
+def test_a_transaction_refused_for_a_timestamp_blames_all_that_are_in_its_next_attempt(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     monkeypatch.setattr(base, "topic_settings", lambda *_given: {"out": HOUR})
     late = [message(), to("out", YEAR_4000_MS), message(), to("out", YEAR_4000_MS)]

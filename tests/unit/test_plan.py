@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,10 +10,9 @@ from hypothesis import given, strategies as st
 from hapax.core.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
 from hapax.core.errors import HapaxError
 from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
-from hapax.core.ports import Message
-from hapax.core.records import Coordinates, Headers, Output, Record
+from hapax.core.records import Coordinates, Headers, Message, Output, Record
+from hapax.core.results import Failure, Result
 from hapax.core.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
-from hapax.core.transform import Failure, Result
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 
@@ -161,14 +161,19 @@ def letter_of(record: Record, *, at: int = 0) -> Record:
     return Record("dead", 0, at, message.key, message.value, headers, message.timestamp_ms)
 
 
-def as_record(message: object, at: int) -> Record:
-    headers = tuple(message.headers)  # type: ignore[attr-defined]
-    return Record("dead", 0, at, message.key, message.value, headers)  # type: ignore[attr-defined]
+def as_record(message: Any, at: int, timestamp_ms: int = 0) -> Record:
+    headers = tuple(message.headers)
+    return Record("dead", 0, at, message.key, message.value, headers, timestamp_ms)
+
+
+def known(record: Record) -> Any:
+    one = dead_letter(record)
+    assert one is not None
+    return one
 
 
 def test_a_dead_letter_tells_what_failed_and_its_replay_is_the_record_and_names_its_original():
-    one = dead_letter(letter_of(FAILED))
-    assert one is not None
+    one = known(letter_of(FAILED))
     assert (one.source, one.original) == (FAILED.coordinates, FAILED.coordinates)
     assert (one.event_id, one.reason, one.error) == (b"e-1", "ValueError", "ValueError: no: number")
     assert (one.attempts, one.app, one.readable) == (3, "app", True)
@@ -177,17 +182,15 @@ def test_a_dead_letter_tells_what_failed_and_its_replay_is_the_record_and_names_
     assert (message.key, message.value) == (FAILED.key, FAILED.value)
     assert message.headers == [*FAILED.headers, ("hapax-replay-of", b"in/3/7")]
     again = Record("in", 3, 90, b"k", b"v", tuple(message.headers))  # it fails again
-    second = dead_letter(letter_of(again, at=5))
-    assert second is not None
+    second = known(letter_of(again, at=5))
     assert (second.source, second.original) == (Coordinates("in", 3, 90), FAILED.coordinates)
     assert replay(second, ["in"]).headers[-1] == ("hapax-replay-of", b"in/3/7")
 
 
 def test_a_replay_of_a_made_up_topic_names_its_own_record():
     stranger = Record("in", 3, 7, b"k", b"v", (("hapax-replay-of", b"made-up/0/1"),))
-    one = dead_letter(letter_of(stranger))
-    assert one is not None
-    assert replay(one, ["in"]).headers == [("hapax-replay-of", b"in/3/7")]
+    message = replay(known(letter_of(stranger)), ["in"])
+    assert message.headers == [("hapax-replay-of", b"in/3/7")]
 
 
 def test_headers_of_strangers_make_nothing_raise():
@@ -196,8 +199,7 @@ def test_headers_of_strangers_make_nothing_raise():
         ("hapax-source", b"in/0/1"),
         ("hapax-attempts", b"9" * 5_000),
     )
-    one = dead_letter(Record("dead", 0, 0, None, b"v", headers))
-    assert one is not None
+    one = known(Record("dead", 0, 0, None, b"v", headers))
     assert (one.error, one.attempts) == ("\\xff", 999_999_999)
 
 
@@ -235,10 +237,8 @@ def test_what_no_hapax_wrote_is_no_dead_letter(headers):
         (Wanted(source="in", reason="KeyError"), False),
     ],
 )
-def test_all_that_is_asked_for_must_hold(wanted: Wanted, meant: bool) -> None:  # noqa: FBT001
-    one = dead_letter(letter_of(FAILED))
-    assert one is not None
-    assert wanted.has(one) is meant
+def test_all_that_is_asked_for_must_hold(wanted, *, meant):
+    assert wanted.has(known(letter_of(FAILED))) is meant
 
 
 def test_a_note_names_every_dead_letter_that_was_replayed_and_no_other():
@@ -257,9 +257,7 @@ def test_a_note_of_a_huge_stretch_costs_no_memory_and_counts():
     replayed = Replayed()
     value = b'{"partition": 0, "offsets": [[0, 4611686018427387904]]}'
     replayed.take(Record("dead", 0, 1, None, value, (("hapax-replayed", b"1"),)))
-    one = dead_letter(letter_of(FAILED, at=3))
-    assert one is not None
-    assert one in replayed
+    assert known(letter_of(FAILED, at=3)) in replayed
 
 
 @pytest.mark.parametrize("value", [None, b"", b"[]", b'{"partition": 0}', b"\xff"])
@@ -342,11 +340,6 @@ class Letter:
         return amended(whole, rules, NOW_MS)
 
 
-def read(message: Message, at_ms: int) -> Record:
-    headers = tuple(message.headers)
-    return Record("dead", 0, 1, message.key, message.value, headers, at_ms)
-
-
 @pytest.mark.parametrize("key", [b"k", b"", None])
 @pytest.mark.parametrize("timestamp_ms", [NOW_MS, 0, -5000, NOW_MS * 1000])
 def test_an_amended_dead_letter_is_accepted_and_is_read_as_the_record_was(key, timestamp_ms):
@@ -354,8 +347,7 @@ def test_an_amended_dead_letter_is_accepted_and_is_read_as_the_record_was(key, t
     assert BOTH.refusal("dead", message.key, message.timestamp_ms, NOW_MS) is None
     assert message.key == (b"in/0/7" if key is None else key)
     written_ms = NOW_MS if message.timestamp_ms is None else message.timestamp_ms
-    one = dead_letter(read(message, written_ms))
-    assert one is not None
+    one = known(as_record(message, 1, written_ms))
     assert (one.record.key, one.record.timestamp_ms) == (key, timestamp_ms)
     assert (one.record.value, one.truncated) == (b"v", "")
 
@@ -363,8 +355,7 @@ def test_an_amended_dead_letter_is_accepted_and_is_read_as_the_record_was(key, t
 def test_what_was_cut_before_stays_named_and_the_original_is_recognised():
     message = Letter(b"k", 5, b"value=3").amended(BOTH)
     assert dict(message.headers)["hapax-truncated"] == b"value=3,timestamp=5"
-    one = dead_letter(read(message, NOW_MS))
-    assert one is not None
+    one = known(as_record(message, 1, NOW_MS))
     assert is_original(one, Record("in", 0, 7, b"k", b"abc", (), 5))
     assert not is_original(one, Record("in", 0, 7, b"k", b"abc", (), NOW_MS))
     assert not is_original(one, Record("in", 0, 7, b"other", b"abc", (), 5))

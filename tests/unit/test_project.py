@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import sys
@@ -11,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from hapax.dev.project import create_project
+from hapax.dev import create_project
 from hapax.settings import load_settings
 from hapax.settings.env_file import read_env_file
 from tests.kit.commands import output_of
 from tests.meta.statements import known_command
+from tests.meta.test_docs import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,15 +50,20 @@ def test_its_own_tests_pass_and_its_code_has_style(project):
 
 
 @pytest.mark.deep  # mypy reads all of Hapax for it, without its cache
-def test_its_code_has_types(project):
-    files = ("pipeline.py", "test_pipeline.py")
-    ran(project, "mypy", "--strict", "--config-file", "/dev/null", *files)
+def test_its_code_and_the_functions_of_readme_and_quickstart_have_types(project):
+    files = ["pipeline.py", "test_pipeline.py"]
+    for page in (ROOT / "README.md", ROOT / "docs/quickstart.md"):
+        [function] = blocks(page.read_text(), "python")
+        assert "def transform(record: Record[Order])" in function
+        files.append(f"of_{page.stem}.py")
+        (project / files[-1]).write_text(function)
+    ran(project, "mypy", "--strict", "--config-file", os.devnull, *files)
 
 
 def test_every_command_that_its_files_name_exists_with_its_options(project):
     typed = [
         line
-        for file in sorted(project.iterdir())
+        for file in sorted(project.glob("*.*"))
         for line in re.findall(r"(?m)^[#$ ]+(hapax .+?)(?: <.*)?$", file.read_text())
     ]
     assert len(typed) >= 7
@@ -96,9 +104,38 @@ def test_compose_names_only_what_it_defines(project):
         assert {one["source"] for one in service.get("configs", [])} <= compose["configs"].keys()
         assert ("image" in service) != ("build" in service)
     assert "noeviction" in services["claims"]["command"]
-    scraped = yaml.safe_load(compose["configs"]["prometheus"]["content"])
-    [target] = scraped["scrape_configs"][0]["static_configs"][0]["targets"]
-    assert target == "new-orders:9464"
+
+
+def test_what_compose_mounts_has_the_alerts_and_the_dashboard_with_its_source_of_data(project):
+    compose = yaml.safe_load((project / "compose.yaml").read_text())
+    services, configs = compose["services"], compose["configs"]
+    given = {
+        name: yaml.safe_load(one.get("content") or (project / one["file"]).read_text())
+        for name, one in configs.items()
+    }
+    mounts = [(name, one) for name in services for one in services[name].get("configs", [])]
+    files = {
+        (name, one["target"].removeprefix("/etc/")): given[one["source"]] for name, one in mounts
+    }
+    config = files["prometheus", "prometheus/prometheus.yml"]
+    [job] = config["scrape_configs"]
+    assert job["job_name"] == "new-orders"  # a pipeline is a job
+    assert job["static_configs"] == [{"targets": ["new-orders:9464"]}]
+    assert config["rule_files"] == ["/etc/prometheus/alerts.yaml"]
+    alerts = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())
+    assert files["prometheus", "prometheus/alerts.yaml"] == alerts
+    [source] = files["grafana", "grafana/provisioning/datasources/hapax.yaml"]["datasources"]
+    assert (source["url"], source["isDefault"]) == ("http://prometheus:9090", True)
+    [provider] = files["grafana", "grafana/provisioning/dashboards/hapax.yaml"]["providers"]
+    assert provider["options"]["path"] == "/etc/grafana/dashboards"
+    dashboard = files["grafana", "grafana/dashboards/hapax.json"]
+    assert dashboard == json.loads((ROOT / "deploy/monitoring/dashboard.json").read_text())
+    # Each panel asks the source that the variable names: by default the first of its type.
+    variable = dashboard["templating"]["list"][0]
+    kind = (variable["name"], variable["type"], variable["query"])
+    assert kind == ("datasource", "datasource", source["type"])
+    asked = re.findall(r'"uid": "([^"]+)"', json.dumps(dashboard["panels"]))
+    assert set(asked) == {"${datasource}"}
 
 
 def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_the_settings(
@@ -108,9 +145,9 @@ def test_the_image_copies_what_its_ignore_file_lets_through_and_sets_what_is_in_
     copied = re.findall(r"(?m)^COPY (?!--from)(\S+) (?:\$\{CA_FILE\} )?\S+$", text)
     let_through = re.findall(r"(?m)^!(\S+)", (project / ".dockerignore").read_text())
     assert sorted(copied) == sorted(let_through)
-    assert (
-        f"HAPAX_TRANSFORM={read_env_file(project / 'settings.env', {})['HAPAX_TRANSFORM']}" in text
-    )
+    given = read_env_file(project / "settings.env", {})
+    for name in ("HAPAX_TRANSFORM", "HAPAX_INPUT__FORMAT", "HAPAX_OUTPUT__FORMAT"):
+        assert re.search(rf"(?m)^(?:ENV)? .*\b{name}={given[name]}\b", text), name
     base = re.search(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text())
     assert base is not None
     assert f"ARG PYTHON_IMAGE={base[1]}" in text

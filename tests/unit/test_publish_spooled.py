@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from hypothesis import given, strategies as some
 from msgspec.structs import replace
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.operations import publish_spooled, rows as rows_module
 from hapax.operations.publish import CONTENT, SPOOL, LineError, Lines
 from hapax.operations.publish_spooled import FileChangedError, SpooledReader, stored_place
@@ -447,7 +447,8 @@ def test_a_byte_order_mark_before_json_lines_is_the_files_and_of_no_record():
 
 
 def made(how: Lines, *lines: bytes) -> list[Message]:
-    return list(how.messages(lines, count(5).__next__))
+    make = how.maker()
+    return [make(row, 5 + place) for place, row in enumerate(SourceRows(how.form, lines))]
 
 
 def test_each_line_is_a_record_and_empty_ones_are_none():

@@ -249,18 +249,15 @@ class Chunks:
         yield ["c"]
 
 
-@pytest.mark.parametrize(
-    ("every_s", "shown"),
-    [(-1.0, ["reading: 2 of at most 7", "reading: 3 of at most 7"]), (60.0, [])],
-)
-def test_long_reading_shows_how_far_it_is_and_short_reading_nothing(every_s, shown, monkeypatch):
+def test_reading_reports_how_far_it_is_of_all_offsets(monkeypatch):
     monkeypatch.setattr(reading, "RangeReader", Chunks)
-    monkeypatch.setattr(reading, "TELL_S", every_s)
-    lines: list[str] = []
+    heard: list[tuple[object, ...]] = []
     spans = {A: (2, 9), B: (4, 3)}
-    found = read_ranges(cast("Any", None), spans, lines.append, "reading", "read_uncommitted")
+    found = read_ranges(
+        cast("Any", None), spans, lambda *said: heard.append(said), "reading", "read_uncommitted"
+    )
     assert [len(chunk) for chunk in found] == [2, 1]
-    assert lines == shown
+    assert heard == [("reading", 2, 7), ("reading", 3, 7)]
 
 
 IN = ("in", 0)

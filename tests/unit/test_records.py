@@ -10,7 +10,7 @@ from hapax.core.deduplicate import Unread
 from hapax.core.errors import ExitCode, PreflightError
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, informative
 from hapax.core.partition_offsets import LogOffsets, position
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Output, Record
 from hapax.operations.offsets import Look
 
@@ -24,19 +24,9 @@ def test_coordinates_are_read_back_as_they_were_written(topic):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "orders",
-        "orders/1",
-        "/1/2",
-        "orders/-1/2",
-        "orders/1/-2",
-        "orders/1/x",
-        "orders/1/²",
-        "orders/٣/2",
-        "orders/1/٣",
-        "orders/2147483648/1",
-        "orders/1/9223372036854775808",
-        "o/1/" + "9" * 5000,
+        *("", "orders", "orders/1", "/1/2", "orders/-1/2", "orders/1/-2", "orders/1/x"),
+        *("orders/1/²", "orders/٣/2", "orders/1/٣", "orders/2147483648/1"),
+        *("orders/1/9223372036854775808", "o/1/" + "9" * 5000),
     ],
 )
 def test_anything_else_is_no_coordinates(text):
@@ -121,12 +111,7 @@ def test_what_was_written_is_read_and_words_of_a_later_version_are_passed_over(f
 @pytest.mark.parametrize(
     "text",
     [
-        None,
-        "",
-        "somebody else's",
-        "hapax1 query inputs",
-        "hapaxtopic=a",
-        "hapax",
+        *(None, "", "somebody else's", "hapax1 query inputs", "hapaxtopic=a", "hapax"),
         "hapax deaths=-1 until=x began=99999999999999999999 topic= cluster",
         "hapax deaths=٣ began=²",
     ],

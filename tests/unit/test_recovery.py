@@ -1,7 +1,5 @@
 """What the worker does when a batch did not go through: one reaction for each class of error."""
 
-from collections.abc import Callable
-
 import pytest
 
 from hapax.core.errors import (
@@ -13,9 +11,9 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Record
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.membership import HOLD_S
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
@@ -243,21 +241,12 @@ def test_doubts_of_a_commit_outlast_a_failed_rewind_of_the_rest():
 # -- While something is away: claim store, brokers, group; and told to stop meanwhile -------
 
 
-def answering_after(pipeline: Pipeline, attends: int) -> Callable[[str], None]:
-    left = [attends]
-
-    def then(step: str) -> None:
-        left[0] -= step == "attend"
-        if not left[0] and pipeline.claims is not None:
-            pipeline.claims.outage = None
-
-    return then
-
-
 def test_while_claims_are_away_partitions_are_held_and_membership_is_kept(script, pipeline, batch):
-    assert pipeline.claims is not None
+    def answer() -> None:
+        pipeline.claims.outage = None
+
     pipeline.claims.outage = "away"
-    script.then = answering_after(pipeline, 4)
+    script.at("attend", 4, answer)
     pipeline.recovery.recover(ClaimsUnavailableError("away"), batch)
     assert script.steps.count("attend") == 4
     assert pipeline.told.of("claims_unavailable") == [{"reason": "away", "policy": "pause"}]
@@ -272,7 +261,6 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
     pipeline.broker.group.join("other")
     batch = taken(pipeline)
     assert set(batch.first) == {P1}
-    assert pipeline.claims is not None
     pipeline.claims.outage = "away"
     held: list[frozenset[tuple[str, int]]] = []
 
@@ -280,7 +268,7 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
         if step == "attend":
             pipeline.broker.group.expel("other")
             held.append(pipeline.source.paused)
-            if len(held) == 3 and pipeline.claims is not None:
+            if len(held) == 3:
                 pipeline.claims.outage = None
 
     script.then = then
@@ -289,9 +277,8 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
 
 
 def test_told_to_stop_while_claims_are_away_the_worker_leaves_in_order(script, pipeline, batch):
-    assert pipeline.claims is not None
     pipeline.claims.outage = "away"
-    script.then = lambda step: pipeline.lifecycle.stop("SIGTERM") if step == "attend" else None
+    script.at("attend", 1, lambda: pipeline.lifecycle.stop("SIGTERM"))
     pipeline.recovery.recover(ClaimsUnavailableError("away"), batch)
     assert "claims_recovered" not in pipeline.told.names()
     assert pipeline.source.paused == frozenset()
@@ -396,11 +383,7 @@ def test_a_fence_that_explains_itself_costs_no_time(pipeline, batch):
 def test_who_is_told_to_stop_does_not_stand_back_any_longer(script, pipeline, batch):
     pipeline.transaction.begin()
 
-    def then(step: str) -> None:
-        if step == "attend":
-            pipeline.lifecycle.stop("SIGTERM")
-
-    script.then = then
+    script.at("attend", 1, lambda: pipeline.lifecycle.stop("SIGTERM"))
     fenced_s = pipeline.clock.now_s
     pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.clock.now_s - fenced_s < FenceBudget.STAND_BACK_S

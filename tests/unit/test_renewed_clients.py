@@ -114,9 +114,7 @@ def test_a_certificate_without_its_key_is_refused_once_and_used_when_the_key_is_
     assert len(watched.changed) == 1
 
 
-def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it_and_one_without_it_is_none(
-    watched,
-):
+def test_a_new_certificate_is_told_once_when_two_looks_have_seen_it_and_none_without_it(watched):
     kept = watched.key.read_bytes()
     watched.key.unlink()
     watched.look()
@@ -140,14 +138,11 @@ def filled(script: Script) -> Pipeline:
 def test_between_two_batches_consumer_and_producer_are_built_anew():
     script = Script()
     pipeline = filled(script)
-    commits = [0]
 
-    def then(step: str) -> None:
-        commits[0] += step == "commit"
-        if step == "commit" and commits[0] == 1:
-            pipeline.lifecycle.outdated = True
+    def change() -> None:
+        pipeline.lifecycle.outdated = True
 
-    script.then = then
+    script.at("commit", 1, change)
     opens = script.steps.count("open")
     pipeline.run(open_first=False)
     assert not pipeline.lifecycle.outdated

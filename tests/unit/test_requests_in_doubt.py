@@ -32,14 +32,8 @@ from tests.kit.requests_hooks import (
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
 pytestmark = needs_compiler
 
-TRANSACTIONAL = [
-    "Produce",
-    "InitProducerId",
-    "AddPartitionsToTxn",
-    "AddOffsetsToTxn",
-    "EndTxn",
-    "TxnOffsetCommit",
-]
+TRANSACTIONAL = ["Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn"]
+TRANSACTIONAL += ["EndTxn", "TxnOffsetCommit"]
 NEVER_SENT = [TIMED_OUT_QUEUE, PURGE_QUEUE, RETRY]
 LOST, TIME_IS_UP, GIVEN_UP = "the connection was lost", "its time was up", "it was given up"
 STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"

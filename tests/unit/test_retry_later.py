@@ -7,20 +7,22 @@ from datetime import timedelta
 import pytest
 
 from hapax import Output, Poison, Record, RetryLater
-from hapax.core.batch_result import BatchResult
+from hapax.core.batch_result import BatchResult, Facts
 from hapax.core.dead_letters import condemn
 from hapax.core.deduplicate import Claimed
 from hapax.core.headers import Retried
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Interrupt, Message
-from hapax.core.record_path import Facts
-from hapax.core.records import Coordinates
-from hapax.core.retry_later import Later, Put, Retrying, RetryTopic
-from hapax.core.transform import Failure, Result, Transformer
+from hapax.core.record_path import Batch
+from hapax.core.records import Coordinates, Message
+from hapax.core.results import Failure, Later, Put, Result
+from hapax.core.retry_later import Retrying, RetryTopic
+from hapax.core.transform import Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))
+PLANNER = Planner(Destinations("app", "out", "dead", TOPIC))
 NOW_MS = 1_700_000_000_000
 FIRST = Record("in", 3, 7, b"k", b"v", (("id", b"1"), ("hapax-id", b"up")), 77)
 
@@ -123,8 +125,7 @@ def step(function: Callable[[Record], Output], record: Record, now_ms: int) -> R
 
 
 def written(record: Record, result: Result | None, event_id: bytes = b"1") -> Message:
-    planner = Planner(Destinations("app", "out", "dead", TOPIC))
-    (message,) = planner.plan([record], [event_id], [result], {}).messages
+    (message,) = PLANNER.plan([record], [event_id], [result], {}).messages
     return message
 
 
@@ -248,14 +249,13 @@ def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls():
 
 def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
-    planner = Planner(Destinations("app", "out", "dead", TOPIC))
     done = (Output(b"v"),)
     for records, times_ms in (([waiting, FIRST], (77, 77)), ([waiting], (0, 0))):
         ids = [b"1"] * len(records)
         batch = Batch(records, {}, {})
         result = BatchResult.of(
             batch,
-            planner.plan(records, ids, [done] * len(records), {}),
+            PLANNER.plan(records, ids, [done] * len(records), {}),
             Facts.of(batch, ids, len(records)),
             Claimed({}),
             phases_s={},
@@ -268,7 +268,6 @@ def test_a_plan_counts_later_tries_and_moves_apart_from_failures():
     asked = step(asking("1h"), FIRST, NOW_MS)
     waiting = read_back(written(FIRST, asked))
     moved = step(asking("1h"), waiting, NOW_MS)
-    planner = Planner(Destinations("app", "out", "dead", TOPIC))
-    plan = planner.plan([FIRST, waiting], [b"1", b"1"], [asked, moved], {})
+    plan = PLANNER.plan([FIRST, waiting], [b"1", b"1"], [asked, moved], {})
     assert (plan.retried, plan.moved, plan.failures) == (1, 1, {})
     assert plan.outputs() == {"app-retry": 2}

@@ -2,6 +2,7 @@ import hashlib
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,7 +11,7 @@ from threading import Thread
 import pytest
 
 from hapax.jars import Jar, locked
-from hapax.sandbox import jars
+from hapax.sandbox import jars, machine
 from hapax.sandbox.jars import REPOSITORY
 from hapax.sandbox.machine import SandboxError
 
@@ -118,7 +119,15 @@ def test_a_version_that_is_not_held_is_refused_with_those_that_are():
         jars.chosen("2.8")
 
 
-def test_maven_fetches_once_and_the_second_time_no_tool_is_called(path, tmp_path, capsys):
+@pytest.fixture
+def heard(monkeypatch) -> list[tuple[object, ...]]:
+    said: list[tuple[object, ...]] = []
+    hearing = partial(nullcontext, lambda *words: said.append(words))
+    monkeypatch.setattr(machine, "progress", hearing)
+    return said
+
+
+def test_maven_fetches_once_and_the_second_time_no_tool_is_called(path, capsys, heard):
     a_maven(
         path,
         "printf one > $out/one-1.0.jar; printf two > $out/two-2.0.jar",
@@ -130,9 +139,8 @@ def test_maven_fetches_once_and_the_second_time_no_tool_is_called(path, tmp_path
 
     assert sorted(one.name for one in folder.iterdir()) == ["one-1.0.jar", "two-2.0.jar"]
     assert "dependency:copy-dependencies" in (path / "call").read_text(encoding="utf-8")
-    said = capsys.readouterr().err
-    assert "once: 2 files" in said
-    assert f"Kafka {jars.KAFKA_VERSION}: 2 of 2" in said
+    assert "once: 2 files" in capsys.readouterr().err
+    assert heard == [(f"Kafka {jars.KAFKA_VERSION}", done, 2) for done in (1, 2)]
 
     (path / "mvn").unlink()
     assert jars.fetched(jars.kafka()) == folder
@@ -153,9 +161,9 @@ def assert_refused(tmp_path: Path, why: str, fetch: Callable[[], object] = fetch
 BOTH = {"one-1.0.jar": b"one", "two-2.0.jar": b"two"}
 
 
-def test_without_maven_a_repository_is_asked_and_progress_is_shown(repository, capsys):
+def test_without_maven_a_repository_is_asked_and_progress_is_reported(repository, heard):
     assert fetched() == BOTH
-    assert f"Kafka {jars.KAFKA_VERSION}: 2 of 2" in capsys.readouterr().err
+    assert heard == [(f"Kafka {jars.KAFKA_VERSION}", done, 2) for done in (1, 2)]
 
 
 def test_without_settings_for_maven_it_is_not_asked(path, tmp_path, monkeypatch):

@@ -103,10 +103,7 @@ def test_the_watchdog_spares_what_was_reaped(tmp_path):
 def test_a_reserved_port_is_free_for_its_server_and_nobody_else():
     ports = Ports()
     port = ports.reserve()
-    with (
-        socket.socket() as stranger,
-        pytest.raises(OSError, match="in use"),
-    ):
+    with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
         stranger.bind((LOOPBACK, port))
     for _start in range(2):
         with socket.create_server((LOOPBACK, port)):
@@ -134,21 +131,16 @@ def target(recording: Recorded) -> Path:
     return Path(name.partition("=")[2])
 
 
-def writing(calls: list[Recorded]) -> Callable[..., None]:
+def writing(calls: list[Recorded], error: SandboxError | None = None) -> Callable[..., None]:
     def run(*words: object) -> None:
         recording = words[-1]
         assert isinstance(recording, tuple)
         calls.append(recording)
         target(recording).write_bytes(b"classes")
+        if error is not None:
+            raise error
 
     return run
-
-
-def cut_off(*words: object) -> None:
-    recording = words[-1]
-    assert isinstance(recording, tuple)
-    target(recording).write_bytes(b"cla")
-    raise SandboxError("killed")
 
 
 KINDS = pytest.mark.parametrize(
@@ -170,7 +162,7 @@ def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
 @pytest.mark.parametrize(
     ("fake", "is_blocked", "said"),
     [
-        (cut_off, False, "killed"),
+        (writing([], SandboxError("killed")), False, "killed"),
         (lambda *_words: None, False, "does not archive classes"),
         (writing([]), True, "archives cannot be written"),
     ],

@@ -269,12 +269,35 @@ def test_the_instance_is_the_pod_else_the_host():
 def test_it_is_told_where_each_value_is_from(tmp_path):
     secret = tmp_path / "redis"
     secret.write_text("redis://cache:6379/0\n")
-    origins = load_with_origins(REQUIRED | {"HAPAX_DEDUP__REDIS_URL_FILE": str(secret)})[1]
+    given_by = {"HAPAX_INPUT__TOPICS": "--input", "HAPAX_DEDUP__TTL": "--set"}
+    environ = REQUIRED | {"HAPAX_DEDUP__REDIS_URL_FILE": str(secret)}
+    origins = load_with_origins(environ, given_by)[1]
     assert origins.keys() == {variable.name for variable in VARIABLES}
     assert origins["HAPAX_APP"] == "environment"
     assert origins["HAPAX_DEDUP__REDIS_URL"] == "file"
     assert origins["HAPAX_INSTANCE"] == "default"
+    assert origins["HAPAX_INPUT__TOPICS"] == "--input"
     assert origins["HAPAX_DEDUP__TTL"] == "default"
+
+
+OURS, OF_ALL = "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "KAFKA_BOOTSTRAP_SERVERS"
+
+
+def test_brokers_that_other_programs_take_count_where_ours_are_absent_not_where_they_are_empty():
+    rest = {name: text for name, text in REQUIRED.items() if name != OURS}
+    settings, origins = load_with_origins(rest | {OF_ALL: " all:1 "})
+    assert (settings.kafka.bootstrap_servers, origins[OURS]) == ("all:1", OF_ALL)
+    settings, origins = load_with_origins(REQUIRED | {OF_ALL: "all:1"})
+    assert (settings.kafka.bootstrap_servers, origins[OURS]) == (REQUIRED[OURS], "environment")
+    for given, said in (
+        ({OURS: "", OF_ALL: "all:1"}, f"{OURS} is not set: "),
+        ({OF_ALL: ""}, f"{OURS} is not set: "),
+        ({OF_ALL: "a b"}, f"{OURS} (from {OF_ALL}): each broker is written host:port"),
+    ):
+        with pytest.raises(ConfigurationError) as refusal:
+            load_settings(rest | given)
+        (problem,) = refusal.value.problems
+        assert problem.startswith(said)
 
 
 def test_configuration_errors_leave_with_their_exit_code():

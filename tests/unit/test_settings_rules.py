@@ -1,10 +1,14 @@
+import random
+
 import pytest
 from hypothesis import given, strategies as st
 
+from hapax.commands.tree import app
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ConfigurationError
-from hapax.settings import load_settings
+from hapax.settings import VARIABLES, load_settings
 from hapax.settings.value_types import duration_text, size_bytes, size_text
+from tests.kit.commands import invoked
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"
@@ -16,32 +20,29 @@ def problems(**environ: str) -> list[str]:
     return refusal.value.problems
 
 
+def variables(words: str) -> dict[str, str]:
+    """Return of ``TRANSACTION__TIMEOUT=10s ENGINE=spark`` the environment."""
+    return {f"HAPAX_{name}": text for name, text in (word.split("=") for word in words.split())}
+
+
 @pytest.mark.parametrize(
     ("shorter", "longer", "given"),
     [
-        ("TRANSACTION__INTERVAL=10s", "TRANSACTION__TIMEOUT=10s", {"TRANSACTION__INTERVAL": "10s"}),
-        ("TRANSACTION__TIMEOUT=15s", "GROUP__SESSION_TIMEOUT=15s", {"TRANSACTION__TIMEOUT": "15s"}),
-        (
-            "GROUP__SESSION_TIMEOUT=5m",
-            "GROUP__MAX_POLL_INTERVAL=5m",
-            {"GROUP__SESSION_TIMEOUT": "5m"},
-        ),
-        ("TRANSACTION__TIMEOUT=10s", "WATCHDOG__TIMEOUT=9s", {"WATCHDOG__TIMEOUT": "9s"}),
-        ("WATCHDOG__TIMEOUT=6m", "GROUP__MAX_POLL_INTERVAL=5m", {"WATCHDOG__TIMEOUT": "6m"}),
+        ("TRANSACTION__INTERVAL=10s", "TRANSACTION__TIMEOUT=10s", "TRANSACTION__INTERVAL=10s"),
+        ("TRANSACTION__TIMEOUT=15s", "GROUP__SESSION_TIMEOUT=15s", "TRANSACTION__TIMEOUT=15s"),
+        ("GROUP__SESSION_TIMEOUT=5m", "GROUP__MAX_POLL_INTERVAL=5m", "GROUP__SESSION_TIMEOUT=5m"),
+        ("TRANSACTION__TIMEOUT=10s", "WATCHDOG__TIMEOUT=9s", "WATCHDOG__TIMEOUT=9s"),
+        ("WATCHDOG__TIMEOUT=6m", "GROUP__MAX_POLL_INTERVAL=5m", "WATCHDOG__TIMEOUT=6m"),
         (
             "GROUP__MAX_POLL_INTERVAL=5m",
             "DEDUP__TTL=2m",
-            {"DEDUP__TTL": "2m", "DEDUP__REDIS_URL": "redis://localhost/0"},
+            "DEDUP__TTL=2m DEDUP__REDIS_URL=redis://r",
         ),
-        (
-            "CALL__TIMEOUT=5m",
-            "GROUP__MAX_POLL_INTERVAL=5m",
-            {"CALL__TIMEOUT": "5m", "ENGINE": "spark"},
-        ),
+        ("CALL__TIMEOUT=5m", "GROUP__MAX_POLL_INTERVAL=5m", "CALL__TIMEOUT=5m ENGINE=spark"),
     ],
 )
 def test_times_that_must_nest_are_told_with_both_values(shorter, longer, given):
-    (problem,) = problems(**{f"HAPAX_{name}": text for name, text in given.items()})
+    (problem,) = problems(**variables(given))
     assert problem.startswith(f"HAPAX_{shorter} must be shorter than HAPAX_{longer}: ")
     assert problem.endswith("lower the first or raise the second")
 
@@ -102,64 +103,62 @@ def test_a_login_that_the_protocol_would_not_use_is_refused(variable):
 
 
 DEDUP = "HAPAX_DEDUP__"
-SSL = {f"{SECURITY}PROTOCOL": "ssl"}
-CACHE, SECURE_CACHE = (
-    {f"{DEDUP}REDIS_URL": f"{scheme}://cache/0"} for scheme in ("redis", "rediss")
-)
+CACHE = {f"{DEDUP}REDIS_URL": "redis://cache/0"}
 TARGET_SERVERS = "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS"
 TARGET = {TARGET_SERVERS: "target.example:9093"}
 
 
+SASL = "KAFKA__SECURITY__"
+OVER_SSL = f"{SASL}PROTOCOL=ssl"
+CACHED = "DEDUP__REDIS_URL=rediss://cache/0"
+
+
 @pytest.mark.parametrize(
-    ("words", "environ"),
+    ("words", "given"),
     [
+        ("OUTPUT__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ", "OUTPUT__TOPIC=in-b"),
         (
-            "HAPAX_OUTPUT__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ",
-            {"HAPAX_OUTPUT__TOPIC": "in-b"},
+            "DEAD_LETTER__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ",
+            "DEAD_LETTER__TOPIC=in-b",
+        ),
+        ("DEAD_LETTER__TOPIC=out is also HAPAX_OUTPUT__TOPIC=out: ", "DEAD_LETTER__TOPIC=out"),
+        (
+            f"{SASL}PROTOCOL=sasl_plaintext needs {SECURITY}SASL_MECHANISM, which is unset",
+            f"{SASL}PROTOCOL=sasl_plaintext",
         ),
         (
-            "HAPAX_DEAD_LETTER__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ",
-            {"HAPAX_DEAD_LETTER__TOPIC": "in-b"},
-        ),
-        (
-            "HAPAX_DEAD_LETTER__TOPIC=out is also HAPAX_OUTPUT__TOPIC=out: ",
-            {"HAPAX_DEAD_LETTER__TOPIC": "out"},
-        ),
-        (
-            f"{SECURITY}PROTOCOL=sasl_plaintext needs {SECURITY}SASL_MECHANISM, which is unset",
-            {f"{SECURITY}PROTOCOL": "sasl_plaintext"},
-        ),
-        (
-            f"{SECURITY}CA_FILE is set but {SECURITY}PROTOCOL=plaintext does not use it",
-            {f"{SECURITY}CA_FILE": "/tls/ca.pem"},
+            f"{SASL}CA_FILE is set but {SECURITY}PROTOCOL=plaintext does not use it",
+            f"{SASL}CA_FILE=/tls/ca.pem",
         ),
         *(
             (
-                f"{SECURITY}{name} is set but {SECURITY}PROTOCOL=ssl does not use it",
-                SSL | {f"{SECURITY}{name}": "one"},
+                f"{given} is set but {SECURITY}PROTOCOL=ssl does not use it",
+                f"{OVER_SSL} {given}=one",
             )
-            for name in ("OAUTH_CA_FILE", "OAUTH_SCOPE")
-        ),
-        (
-            f"{SECURITY}CERTIFICATE_FILE=/tls/one needs {SECURITY}KEY_FILE, which is unset",
-            SSL | {f"{SECURITY}CERTIFICATE_FILE": "/tls/one"},
-        ),
-        (
-            f"{SECURITY}KEY_FILE=/tls/one needs {SECURITY}CERTIFICATE_FILE, which is unset",
-            SSL | {f"{SECURITY}KEY_FILE": "/tls/one"},
-        ),
-        (
-            f"{SECURITY}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset",
-            SSL | {f"{SECURITY}KEY_PASSWORD": "hunter2"},
-        ),
-        (
-            f"{DEDUP}CA_FILE is set but {DEDUP}REDIS_URL has no TLS",
-            {f"{DEDUP}REDIS_URL": "redis://:hunter2@cache/0", f"{DEDUP}CA_FILE": "/tls/one"},
+            for given in (f"{SASL}OAUTH_CA_FILE", f"{SASL}OAUTH_SCOPE")
         ),
         *(
             (
-                f"{DEDUP}{given} needs {DEDUP}{missing}, which is unset",
-                SECURE_CACHE | {f"{DEDUP}{given}": "hunter2"},
+                f"{SASL}{given}=/tls/one needs {SECURITY}{missing}, which is unset",
+                f"{OVER_SSL} {SASL}{given}=/tls/one",
+            )
+            for given, missing in (
+                ("CERTIFICATE_FILE", "KEY_FILE"),
+                ("KEY_FILE", "CERTIFICATE_FILE"),
+            )
+        ),
+        (
+            f"{SASL}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset",
+            f"{OVER_SSL} {SASL}KEY_PASSWORD=hunter2",
+        ),
+        (
+            f"DEDUP__CA_FILE is set but {DEDUP}REDIS_URL has no TLS",
+            "DEDUP__REDIS_URL=redis://:hunter2@cache/0 DEDUP__CA_FILE=/tls/one",
+        ),
+        *(
+            (
+                f"DEDUP__{given} needs {DEDUP}{missing}, which is unset",
+                f"{CACHED} DEDUP__{given}=hunter2",
             )
             for given, missing in (
                 ("CERTIFICATE_FILE", "KEY_FILE"),
@@ -168,34 +167,25 @@ TARGET = {TARGET_SERVERS: "target.example:9093"}
             )
         ),
         (
-            "HAPAX_RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s",
-            {"HAPAX_RETRY__DELAY_MAX": "5s"},
+            "RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s",
+            "RETRY__DELAY_MAX=5s",
+        ),
+        ("RETRY__TOPIC needs HAPAX_ENGINE=worker", "RETRY__TOPIC=again ENGINE=spark"),
+        ("RETRY__LATER needs HAPAX_ENGINE=worker", "RETRY__LATER=OSError ENGINE=spark"),
+        ("RETRY__LATER does not go with HAPAX_FAST=on", "RETRY__LATER=OSError FAST=on"),
+        (
+            "RETRY__TOPIC=orders is also in HAPAX_INPUT__TOPICS",
+            "RETRY__TOPIC=orders INPUT__TOPICS=orders",
         ),
         (
-            "HAPAX_RETRY__TOPIC needs HAPAX_ENGINE=worker",
-            {"HAPAX_RETRY__TOPIC": "again", "HAPAX_ENGINE": "spark"},
-        ),
-        (
-            "HAPAX_RETRY__LATER needs HAPAX_ENGINE=worker",
-            {"HAPAX_RETRY__LATER": "OSError", "HAPAX_ENGINE": "spark"},
-        ),
-        (
-            "HAPAX_RETRY__LATER does not go with HAPAX_FAST=on",
-            {"HAPAX_RETRY__LATER": "OSError", "HAPAX_FAST": "on"},
-        ),
-        (
-            "HAPAX_RETRY__TOPIC=orders is also in HAPAX_INPUT__TOPICS",
-            {"HAPAX_RETRY__TOPIC": "orders", "HAPAX_INPUT__TOPICS": "orders"},
-        ),
-        (
-            "HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME is set but",
-            {"HAPAX_OUTPUT__KAFKA__SECURITY__USERNAME": "writer"},
+            "OUTPUT__KAFKA__SECURITY__USERNAME is set but",
+            "OUTPUT__KAFKA__SECURITY__USERNAME=writer",
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_sentence_without_secrets(words, environ):
-    (problem,) = problems(**environ)
-    assert problem.startswith(words)
+def test_what_does_not_go_together_is_refused_in_one_sentence_without_secrets(words, given):
+    (problem,) = problems(**variables(given))
+    assert problem.startswith(f"HAPAX_{words}")
     assert "hunter2" not in problem
 
 
@@ -370,6 +360,36 @@ def test_a_variable_that_nothing_reads_is_told_without_its_value(name, advice):
     said = f"{name} is read by nothing: {advice}"
     assert problem == said or problem.startswith(f"{said} " if advice else said)
     assert "hunter2" not in problem
+
+
+def misspelt(name: str, chance: random.Random) -> str:
+    """Drop, swap or double a letter of a name, but its first and last."""
+    at = chance.randrange(1, len(name) - 1)
+    dropped, swapped = name[:at] + name[at + 1 :], name[: at - 1] + name[at] + name[at - 1]
+    wrong = chance.choice([dropped, swapped + name[at + 1 :], name[:at] + name[at] + name[at:]])
+    return wrong if wrong != name else misspelt(name, chance)
+
+
+def test_twenty_misspelt_settings_are_refused_with_the_name_that_is_meant():
+    chance = random.Random(33)
+    meant = chance.sample(
+        sorted(variable.name.removeprefix("HAPAX_") for variable in VARIABLES), 20
+    )
+    wrong = {misspelt(name, chance): name for name in meant}
+    assert sorted(problems(**dict.fromkeys((f"HAPAX_{name}" for name in wrong), "x"))) == sorted(
+        f"HAPAX_{name} is read by nothing: did you mean HAPAX_{right}?"
+        for name, right in wrong.items()
+    )
+    assert len(wrong) == 20
+
+
+def test_ten_misspelt_flags_are_refused_with_the_name_that_is_meant():
+    chance, flags = random.Random(33), "input output brokers dead-letter app engine env-file set"
+    for flag in (*flags.split(), "brokers", "engine"):
+        wrong = misspelt(flag, chance)
+        said = invoked(app, ["run", f"--{wrong}", "x"], code=2).stderr
+        assert said.startswith(f"hapax run: No such option: --{wrong} ")
+        assert f"--{flag}" in said, said
 
 
 def test_variables_of_other_programs_and_of_a_service_of_our_name_are_left_alone():

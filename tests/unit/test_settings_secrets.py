@@ -104,17 +104,10 @@ def test_the_claim_store_is_shown_with_its_host_and_without_its_password(url, sh
 @pytest.mark.parametrize(
     "url",
     [
-        "cache:6379",
-        "http://:hunter2@cache",
-        "redis://",
-        "redis://:hunter2@",
-        "redis://:hun/ter2@cache:6379",
-        "redis://:hunter2@cache:99999",
-        "redis://:hunter2@cache:0",
-        "redis://:hunter2@cache/first",
-        "redis://[::1:hunter2",
+        *("cache:6379", "http://:hunter2@cache", "redis://", "redis://:hunter2@", "unix://"),
+        *("redis://:hun/ter2@cache:6379", "redis://:hunter2@cache:99999"),
+        *("redis://:hunter2@cache:0", "redis://:hunter2@cache/first", "redis://[::1:hunter2"),
         "redis://cache hunter2",
-        "unix://",
     ],
 )
 def test_an_address_that_is_none_is_refused_without_repeating_it(url):
@@ -383,8 +376,6 @@ def test_a_long_text_costs_no_more_than_its_length(part):
     assert time.process_time() - began_s < 5
 
 
-VARIABLE = "HAPAX_KAFKA__PROPERTIES"
-
 REFUSED_NAMES = """
 bootstrap.servers metadata.broker.list
 enable.auto.commit auto.commit.enable auto.commit.interval.ms enable.auto.offset.store
@@ -421,20 +412,20 @@ def test_each_property_that_breaks_the_promise_or_has_its_setting_is_refused():
     # librdkafka strips a leading "topic.": topic.acks is acks.
     prefixes = ("", "topic.", "topic.topic.")
     names = [prefix + name for prefix in prefixes for name in REFUSED_NAMES.split()]
-    found = problems(**{VARIABLE: json.dumps(dict.fromkeys(names, "1"))})
+    found = problems(**{KAFKA: json.dumps(dict.fromkeys(names, "1"))})
     refused = sorted(problem.partition(" is refused: ")[0] for problem in found)
-    assert refused == sorted(f"{VARIABLE}: {name}" for name in names)
+    assert refused == sorted(f"{KAFKA}: {name}" for name in names)
 
 
 def test_properties_that_only_tune_are_passed_on():
     given = dict.fromkeys(ACCEPTED_NAMES.split(), "1")
-    settings = load_settings(REQUIRED | {VARIABLE: json.dumps(given)})
+    settings = load_settings(REQUIRED | {KAFKA: json.dumps(given)})
     assert settings.kafka.properties == given
 
 
 def test_values_are_passed_on_as_the_client_writes_them():
     text = '{"a": 5, "b": 0.50, "c": true, "d": false, "e": "x y"}'
-    properties = load_settings(REQUIRED | {VARIABLE: text}).kafka.properties
+    properties = load_settings(REQUIRED | {KAFKA: text}).kafka.properties
     assert properties == {"a": "5", "b": "0.50", "c": "true", "d": "false", "e": "x y"}
 
 
@@ -455,8 +446,8 @@ def test_values_are_passed_on_as_the_client_writes_them():
     ],
 )
 def test_what_is_no_object_of_plain_values_is_refused(text, reason):
-    (problem,) = problems(**{VARIABLE: text})
-    assert problem.startswith(f"{VARIABLE}: {reason}")
+    (problem,) = problems(**{KAFKA: text})
+    assert problem.startswith(f"{KAFKA}: {reason}")
 
 
 def test_a_refused_property_names_the_setting_to_use():

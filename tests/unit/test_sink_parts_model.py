@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
 from hapax.kafka.produce import marked_transaction, micro_batch
 from hapax.kafka.produce.marked_transaction import MarkedNames
@@ -90,11 +90,7 @@ class World:
 
 def publisher() -> KafkaPublisher:
     made = KafkaPublisher(
-        SETTINGS,
-        clock=time,
-        forward=lambda *_: None,
-        logger=None,
-        watch=lambda _: nullcontext(),
+        SETTINGS, clock=time, forward=lambda *_: None, logger=None, watch=lambda _: nullcontext()
     )
     unseen: Any = lambda _topics: None  # noqa: E731 - there is no topic to look at
     made._found = unseen  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from hapax.core.partition_offsets import LogOffsets
 from hapax.core.span import Span, SpanWords, offsets_of, other_span, time_of
 from hapax.kafka.consume.source import KafkaSource
 from hapax.settings import load_settings
-from tests.kit.consumers import FakeConsumer, Undecodable, event, message, source
+from tests.kit.consumers import FakeConsumer, Undecodable, event, message, source, take
 from tests.unit.test_settings import REQUIRED
 
 Patch = pytest.MonkeyPatch
@@ -140,46 +140,36 @@ def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeyp
     assert consumer.paused == (set() if is_control else {P0})
 
 
-def test_behind_a_hole_across_the_stop_progress_is_the_stop_itself(monkeypatch):
-    kafka, consumer = bounded(monkeypatch, p0=5)
-    consumer.queue = [message(1), message(9)]
-    batch = kafka.take(10, 0.1)
-    assert ([r.offset for r in batch.records], batch.next) == ([1], {P0: 5})
-    kafka, consumer = bounded(monkeypatch, p0=5)
-    consumer.queue = [message(9)]
-    batch = kafka.take(10, 0.1)
-    assert (list(batch.records), batch.first, batch.next) == ([], {}, {P0: 5})
-
-
-def test_an_end_of_the_log_beyond_the_stop_is_progress_up_to_the_stop(monkeypatch):
-    kafka, consumer = bounded(monkeypatch, p0=5)
-    consumer.queue = [message(1), event(EOF, 8)]
-    assert kafka.take(10, 0.1).next == {P0: 5}
+@pytest.mark.parametrize("beyond", [message(9), event(EOF, 8)])
+@pytest.mark.parametrize("before", [[message(1)], []])
+def test_behind_a_hole_or_an_end_of_the_log_across_the_stop_progress_is_the_stop_itself(
+    monkeypatch, before, beyond
+):
+    kafka, _consumer = bounded(monkeypatch, p0=5)
+    batch = take(kafka, *before, beyond)
+    assert [record.offset for record in batch.records] == [1] * len(before)
+    assert (batch.first, batch.next) == ({P0: 1} if before else {}, {P0: 5})
 
 
 def test_what_is_read_again_from_before_the_stop_is_delivered_again(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
-    consumer.queue = [message(4), message(5)]
-    kafka.take(10, 0.1)
+    take(kafka, message(4), message(5))
     assert consumer.paused == {P0}
     kafka.rewind({P0: 4})
     assert consumer.paused == set()
-    consumer.queue = [message(4), message(5)]
-    assert [record.offset for record in kafka.take(10, 0.1).records] == [4]
+    assert [record.offset for record in take(kafka, message(4), message(5)).records] == [4]
 
 
 def test_where_workers_are_further_already_nothing_goes_back_to_the_stop(monkeypatch):
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.offsets[P0] = 40
-    consumer.queue = [message(40), message(41)]
-    batch = kafka.take(10, 0.1)
+    batch = take(kafka, message(40), message(41))
     assert (list(batch.records), batch.next) == ([], {P0: 40})
 
 
 def test_an_unreadable_record_keeps_its_reason_when_others_are_cut(monkeypatch):
-    kafka, consumer = bounded(monkeypatch, p0=5)
-    consumer.queue = [message(6), Undecodable(message(3, partition=1))]
-    batch = kafka.take(10, 0.1)
+    kafka, _consumer = bounded(monkeypatch, p0=5)
+    batch = take(kafka, message(6), Undecodable(message(3, partition=1)))
     assert list(batch.unreadable) == [0]
 
 
@@ -279,8 +269,7 @@ def test_a_client_is_named_by_what_it_writes_beside_its_offsets(text, client):
 
 
 @pytest.mark.parametrize(
-    ("beside", "said"),
-    [([FOREIGN], True), ([FOREIGN, OURS], False), ([OURS], False), ([], False)],
+    ("beside", "said"), [([FOREIGN], True), ([FOREIGN, OURS], False), ([OURS], False), ([], False)]
 )
 def test_a_topic_whose_offsets_are_all_of_another_client_is_named(beside, *, said):
     assert bool(taken_over("in", beside)) is said

@@ -158,10 +158,7 @@ def test_a_plan_is_one_row_of_one_job_and_functions_of_the_driver_run_beside_the
     names: list[str] = []
     made.call(lambda: names.append(threading.current_thread().name)).result(10)
     assert names[0].startswith("lane")
-    assert context.calls == [
-        ("group", "hapax-lane-2", "lane 2", True),
-        ("parallelize", 1, 1),
-    ]
+    assert context.calls == [("group", "hapax-lane-2", "lane 2", True), ("parallelize", 1, 1)]
 
 
 pickling: Any = serializers

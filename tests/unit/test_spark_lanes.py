@@ -10,7 +10,7 @@ import pytest
 from hapax.core import errors
 from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.lanes import Homes, Lane
 from hapax.engines.spark.plan import RangePlan, RangeReport
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
@@ -48,7 +48,7 @@ def test_a_lane_that_takes_over_begins_without_failures_and_condemned_records():
     assert one.positions == {P1: None}
 
 
-def test_progress_ends_both_impatience_and_rest():
+def test_progress_ends_impatience_and_rest_and_what_follows_a_lost_task_marks_what_it_works_at():
     one = lane(p0=5)
     one.retry.records_max, one.retry.attempts = 4, 2
     one.rest(100.0)
@@ -56,9 +56,6 @@ def test_progress_ends_both_impatience_and_rest():
     assert (one.retry.records_max, one.retry.attempt, one.failures) == (4, 3, 1)
     one.record_report(RangeReport(lane=0, ended={P0: 6}))
     assert (one.retry.records_max, one.retry.attempt, one.failures) == (8, 1, 0)
-
-
-def test_after_a_lost_task_the_next_attempt_marks_what_it_works_at():
     one = lane(p0=5)
     one.retry.attempts = 1
     one.lose()

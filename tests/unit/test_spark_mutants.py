@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress
 from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.plan import Pacing

@@ -7,7 +7,7 @@ import pytest
 
 from hapax.core.errors import StopError
 from hapax.core.records import Coordinates
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 from hapax.engines.spark.driver import EXECUTORS_INTERVAL_S, SparkEngine
 from hapax.engines.spark.plan import RangeOutcome, RangePlan
 from hapax.engines.spark.task import Task
@@ -71,10 +71,7 @@ def test_a_plan_is_made_of_what_the_last_report_came_to(driver):
     driver.jobs.end(
         0,
         RangeOutcome.ABORTED,
-        settled=[
-            settled({P0: (0, 3), P1: (0, 8)}, dead_letters=2),
-            settled({P0: (3, 6)}),
-        ],
+        settled=[settled({P0: (0, 3), P1: (0, 8)}, dead_letters=2), settled({P0: (3, 6)})],
         ended={P1: 9},
         pace=2000,
         reason="too large",

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from hapax.core.crash_markers import Mark
 from hapax.core.errors import (
     DeadLetterLimitError,
     DuplicateInstanceError,
@@ -13,9 +12,10 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import RetryPolicy
+from hapax.core.offset_commit import Mark
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
-from hapax.core.transform import Cut, Failure
+from hapax.core.results import Cut, Failure
 from hapax.engines.spark.driver import LOST_MAX
 from hapax.engines.spark.lanes import Lane
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
@@ -307,8 +307,4 @@ def test_a_member_that_is_fenced_twice_means_a_twin(driver):
     driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
     with pytest.raises(DuplicateInstanceError):
         driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
-    assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [
-        True,
-        False,
-        False,
-    ]
+    assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [True, False, False]

@@ -59,19 +59,12 @@ class Started:
                 raise error
             return "started"
 
-        class Builder:
-            def config(self, *, conf: pyspark.SparkConf) -> Builder:
-                self._conf = conf
-                return self
+        def config(*, conf: pyspark.SparkConf) -> SimpleNamespace:
+            return SimpleNamespace(getOrCreate=lambda: start(conf))
 
-            def getOrCreate(self) -> str:  # noqa: N802 - Spark's name
-                return start(self._conf)
-
-        class Session:
-            builder = Builder()
-
+        session = SimpleNamespace(builder=SimpleNamespace(config=config))
         patch.setattr(pyspark.SparkContext, "getOrCreate", start)
-        patch.setattr(pyspark.sql, "SparkSession", Session)
+        patch.setattr(pyspark.sql, "SparkSession", session)
 
 
 both = pytest.mark.parametrize("opened", [open_context, open_session])
@@ -132,22 +125,21 @@ PRINTS = [
 ]
 
 
-class Printing:
-    """Stands in for Spark: starts something in place of the JVM, and lets it end."""
+def let_print(patch: pytest.MonkeyPatch) -> None:
+    """Let Spark start something in place of the JVM, and let that end."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        def start(_conf: pyspark.SparkConf) -> str:
-            gateway: Any = java_gateway
-            child = gateway.Popen(PRINTS, stdin=subprocess.PIPE)
-            finish(child)  # it reads a line, which never comes, until then
-            assert child.wait(10) == 0
-            return "started"
+    def start(_conf: pyspark.SparkConf) -> str:
+        gateway: Any = java_gateway
+        child = gateway.Popen(PRINTS, stdin=subprocess.PIPE)
+        finish(child)  # it reads a line, which never comes, until then
+        assert child.wait(10) == 0
+        return "started"
 
-        patch.setattr(pyspark.SparkContext, "getOrCreate", start)
+    patch.setattr(pyspark.SparkContext, "getOrCreate", start)
 
 
 def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(monkeypatch):
-    Printing(monkeypatch)
+    let_print(monkeypatch)
     told = Told()
     open_context(LOCAL, events=cast("Events", told))
     assert told.of("spark_logged") == [
@@ -160,7 +152,7 @@ def test_what_a_jvm_prints_becomes_events_of_the_service_until_its_end(monkeypat
 def test_a_command_shows_it_on_standard_error_without_secrets_of_the_properties(
     monkeypatch, capsys
 ):
-    Printing(monkeypatch)
+    let_print(monkeypatch)
     open_context(SparkOptions("audit", "local[2]", {"spark.hadoop.fs.s3a.secret.key": "hunter22"}))
     assert capsys.readouterr() == (
         "",

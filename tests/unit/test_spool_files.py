@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,6 +36,13 @@ def opened(path: Path, *, disk_max_bytes: int = 1 << 30, adopt: bool = False) ->
 def content(spool: SpoolStore) -> bytes:
     rows = spool.read(spool.first, 1000, 1 << 30)
     return b"".join(row.content for row in rows)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    made = opened(tmp_path / "spool")
+    yield made
+    made.close()
 
 
 def after_a_kill(path: Path, *, checkpoint: bool) -> Path:
@@ -81,9 +89,7 @@ def test_a_bit_that_flips_in_what_was_acknowledged_is_reported_or_changes_nothin
 
 
 @pytest.mark.parametrize("length", [0, 31, 33, 5000, 9000])
-def test_a_log_that_is_shorter_than_what_was_acknowledged_is_reported_again_and_again(
-    tmp_path, length
-):
+def test_a_log_shorter_than_what_was_acknowledged_is_reported_again_and_again(tmp_path, length):
     killed = after_a_kill(tmp_path, checkpoint=False)
     os.truncate(killed / WAL, length)
     for _ in range(2):
@@ -99,25 +105,21 @@ def test_a_missing_file_is_reported(tmp_path, name):
         opened(killed, adopt=True)
 
 
-def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(spool):
     spool.append([b"a" * 100, b"b"])
     spool._connection.execute("UPDATE records SET content = replace(content, 'b', 'c')")
     with pytest.raises(SpoolDamagedError, match="row of record 1"):
         spool.read(1, 10, 1 << 20)
-    spool.close()
 
 
-def test_a_call_is_remembered_before_another_thread_can_read_its_records(tmp_path):
-    spool, seen = opened(tmp_path / "spool"), []
+def test_a_call_is_remembered_before_another_thread_can_read_its_records(spool):
+    seen: list[tuple[int, int]] = []
     for records in ([b"a", b"b"], [b"c"]):
         spool.append(records, accepted=lambda first: seen.append((first, spool.next)))
     assert seen == [(1, 1), (3, 3)]
-    spool.close()
 
 
-def test_missing_records_are_named(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_missing_records_are_named(tmp_path, spool):
     for _ in range(3):
         spool.append([b"x", b"y"])
     spool._connection.execute("DELETE FROM records WHERE first = 3")
@@ -128,8 +130,7 @@ def test_missing_records_are_named(tmp_path):
         opened(tmp_path / "spool")
 
 
-def test_position_sequence_and_nonce_outlive_the_records_that_were_published(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_position_sequence_and_nonce_outlive_the_records_that_were_published(tmp_path, spool):
     spool.append([b"w"])
     spool.append([b"x", b"y"], b"line 2")
     spool.append([b"z"])
@@ -144,10 +145,7 @@ def test_position_sequence_and_nonce_outlive_the_records_that_were_published(tmp
     spool.close()
 
 
-def test_rows_are_read_from_the_one_that_holds_a_record_and_within_the_bounds_of_a_transaction(
-    tmp_path,
-):
-    spool = opened(tmp_path / "spool")
+def test_rows_are_read_from_the_one_that_holds_a_record_and_within_bounds_of_a_transaction(spool):
     spool.append([b"%04d" % number for number in range(1, 1301)])
     spool.append([bytes(100_000), bytes(100_000), b"x"])
     rows = spool.read(600, 10_000, 1 << 30)
@@ -160,19 +158,16 @@ def test_rows_are_read_from_the_one_that_holds_a_record_and_within_the_bounds_of
     assert [row.first for row in spool.read(1, 700, 1 << 30)] == [1]
     assert [row.first for row in spool.read(1001, 700, 100_000)] == [1001, 1301]
     assert spool.read(1304, 700, 1) == []
-    spool.close()
 
 
-def test_a_spool_of_another_process_is_refused_and_free_once_it_is_closed(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_a_spool_of_another_process_is_refused_and_free_once_it_is_closed(tmp_path, spool):
     with pytest.raises(SpoolOwnedError, match=f"pid {os.getpid()}"):
         opened(tmp_path / "spool")
     spool.close()
     opened(tmp_path / "spool").close()
 
 
-def test_a_spool_that_is_closed_twice_closes_no_file_that_has_its_number_now(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_a_spool_that_is_closed_twice_closes_no_file_that_has_its_number_now(tmp_path, spool):
     spool.close()
     with (tmp_path / "other").open("w") as other:
         spool.close()
@@ -209,9 +204,7 @@ def test_a_network_file_system_is_refused(tmp_path, monkeypatch):
         opened(tmp_path / "spool")
 
 
-def test_a_spool_refuses_what_its_bound_has_no_room_for_and_takes_it_once_records_are_deleted(
-    tmp_path,
-):
+def test_a_spool_refuses_what_its_bound_has_no_room_for_and_takes_it_after_a_deletion(tmp_path):
     bound, chance = 1 << 20, Random(1)
     spool = opened(tmp_path / "spool", disk_max_bytes=bound)
     for _ in range(3):
@@ -232,8 +225,7 @@ def fill(spool: SpoolStore, bound: int, chance: Random) -> None:
         spool.checkpoint()
 
 
-def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_whole(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_whole(spool):
     spool.append([b"a"])
     spool._connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(SpoolFullError, match="disk of the spool is full"):
@@ -243,11 +235,9 @@ def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_w
     spool._connection.execute("PRAGMA max_page_count = 1000000")
     spool.append([bytes(100_000)])
     assert content(spool) == b"ab" + bytes(100_000)
-    spool.close()
 
 
-def test_a_disk_is_never_filled_to_its_end_so_that_records_can_be_deleted(tmp_path, monkeypatch):
-    spool = opened(tmp_path / "spool")
+def test_a_disk_is_never_filled_to_its_end_so_that_records_can_be_deleted(spool, monkeypatch):
     spool.append([bytes(100_000)])
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "free_bytes", lambda _self: 300_000)
@@ -256,14 +246,10 @@ def test_a_disk_is_never_filled_to_its_end_so_that_records_can_be_deleted(tmp_pa
         spool.append([b"small"])
         spool.delete_below(3)
     assert (spool.first, spool.next) == (2, 3)
-    spool.close()
 
 
-def test_a_sync_that_fails_ends_the_spool_until_it_is_opened_again(tmp_path, monkeypatch):
-    def failing(_self: Folder, _name: str, _at: int, _data: bytes) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    spool = opened(tmp_path / "spool")
+def test_a_sync_that_fails_ends_the_spool_until_it_is_opened_again(tmp_path, spool, monkeypatch):
+    failing = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     spool.append([b"a"], b"1")
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "write", failing)
@@ -277,15 +263,13 @@ def test_a_sync_that_fails_ends_the_spool_until_it_is_opened_again(tmp_path, mon
     spool.close()
 
 
-def test_the_file_shrinks_once_all_is_published(tmp_path):
-    spool = opened(tmp_path / "spool")
+def test_the_file_shrinks_once_all_is_published(spool):
     for _ in range(80):
         spool.append([bytes(1 << 20)])
         spool.checkpoint()
     assert spool.size_bytes > 80 << 20
     spool.delete_below(spool.next)
     assert spool.size_bytes < 12 << 20
-    spool.close()
 
 
 @pytest.mark.rounds

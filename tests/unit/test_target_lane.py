@@ -15,8 +15,7 @@ from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.offset_commit import GroupOffset
 from hapax.core.offset_moves import Halving
 from hapax.core.plan import Destinations, OtherCluster, Plan, Planner
-from hapax.core.ports import Message
-from hapax.core.records import Headers, Output, Record, TopicPartition
+from hapax.core.records import Headers, Message, Output, Record, TopicPartition
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import (
     KEEP_INTERVAL_S,
@@ -57,11 +56,12 @@ class Kept(TargetLane):
         self.commits.append(offset)
 
 
-def test_the_status_names_the_ids_of_the_lanes_and_none_of_a_process_that_is_not_used():
+def test_the_status_names_the_ids_of_the_lanes_which_are_those_of_nothing_else_that_is_used():
     ids = shown_id(settings())
     lane = target_names(settings().app, WHERE).transactional_id
     assert lane == ids.replace("TOPIC", WHERE[0]).replace("PARTITION", str(WHERE[1]))
     assert shown_id(load_settings(REQUIRED)) == "orders:orders-0"
+    assert target_names("app", ("sink", 1)) == ("app/from/sink/1", "app--from/sink/1")
 
 
 def test_progress_that_rests_is_committed_once_more_before_brokers_forget_it():
@@ -83,10 +83,6 @@ def test_a_lane_that_is_not_open_commits_nothing():
     with pytest.raises(BatchAbortedError, match="its lane is not open") as caught:
         TargetLane.run(Kept(), [], PROGRESS)
     assert not caught.value.resolved
-
-
-def test_names_of_lanes_are_those_of_no_worker_sink_or_other_topic():
-    assert target_names("app", ("sink", 1)) == ("app/from/sink/1", "app--from/sink/1")
 
 
 def test_a_lane_that_cannot_be_opened_is_told_with_its_reason_each_time():
@@ -141,13 +137,10 @@ def test_a_mirrored_record_keeps_its_partition_and_all_its_headers_and_an_output
     assert message.headers == [("x", b"1"), (ID, b"in/3/7"), (SOURCE, b"in/3/7"), (PATH, b"a")]
 
 
-def test_the_path_grows_by_the_cluster_that_is_read():
+def test_the_path_grows_by_the_cluster_that_is_read_and_what_has_been_there_is_not_written_again():
     (message,) = planned(HERE, ((PATH, b"z,y"),)).messages
     assert (PATH, b"z,y,a") in message.headers
     assert sum(name == PATH for name, _value in message.headers) == 1
-
-
-def test_a_record_that_has_been_there_is_not_written_there_again():
     plan = planned(HERE, ((PATH, b"b,c"),))
     assert (plan.messages, plan.looped, plan.filtered) == ([], 1, 0)
     assert planned(HERE, ((PATH, b"bb"),)).looped == 0

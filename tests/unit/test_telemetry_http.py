@@ -20,7 +20,7 @@ from hapax.telemetry.http.server import COMMANDS, Routes, TelemetryServer
 from hapax.telemetry.metrics import Metrics
 
 LOOPBACK = "127.0.0.1"
-PAGE = ("/", "/page.css", "/page.js", "/uPlot.min.css", "/uPlot.iife.min.js")
+PAGE = ("/", "/page.css", "/page.js", "/elements.js", "/uPlot.min.css", "/uPlot.iife.min.js")
 UPLOT_1_6_32 = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
@@ -151,8 +151,8 @@ def test_a_status_that_fails_is_an_answer_without_the_errors_text(service):
 def test_the_first_page_links_to_pages_that_exist(service):
     page = service.ask("/")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-    links = re.findall(r'(?:href|src)="([^"]+)"', page.body.decode())
-    assert len(links) == 10
+    links = re.findall(r'(?:href|src)="(?!data:)([^"]+)"', page.body.decode())
+    assert len(links) == 11
     # Relative: below the path of a proxy they lead to the same process.
     assert not [link for link in links if link.startswith(("/", "http:", "https:"))]
     assert {service.ask(f"/{link}").status for link in links} <= {200, 503}
@@ -178,7 +178,7 @@ def test_nothing_runs_and_nothing_is_fetched_but_from_the_process(path, service)
     )
     assert rules == {
         "default-src": "'none'", "style-src": "'self'", "script-src": "'self'",
-        "connect-src": "'self'", "require-trusted-types-for": "'script'",
+        "connect-src": "'self'", "img-src": "data:", "require-trusted-types-for": "'script'",
         "trusted-types": "'none'", "base-uri": "'none'", "form-action": "'none'",
         "frame-ancestors": "'none'",
     }  # fmt: skip

@@ -91,6 +91,16 @@ def test_lines_of_the_client_that_differ_in_times_only_are_repeats_unless_they_a
     assert told.value("librdkafka_errors_total", facility="BROKER") is None
 
 
+def test_a_coordinator_that_loads_is_no_warning_within_a_start_and_one_after_it(told):
+    text = "b:9092: Failed to acquire transactional PID: Broker: Coordinator load in progress"
+    for passed_s in (0, 29, 1, 1):
+        told.monotonic_s += passed_s
+        told.events.librdkafka_logged("transaction", 30, "GETPID", text)
+    told.events.librdkafka_logged("transaction", 40, "GETPID", f"{text}: fatal")
+    assert [line["level"] for line in told.lines] == ["info", "warning", "warning"]
+    assert told.value("librdkafka_errors_total", facility="GETPID") == 1
+
+
 def test_what_the_level_hides_is_not_remembered_either():
     told = Told("warning")
     told.events.librdkafka_logged("consumer", 20, "VERSION", "hello")

@@ -8,12 +8,10 @@ from hapax.core.records import Coordinates
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {
-    "timestamp", "level", "event", "app", "instance", "transactions", "outcome", "attempt",
-    "records", "offsets",
-    "outputs", "duplicates", "filtered",
-    "looped", "dead_letters", "dead_letter_reasons", "without_id",
-    "retried", "moved",
-    "unchecked", "claims_new_or_own", "bytes_in", "latency_ms", "phases_ms", "duration_ms",
+    "timestamp", "level", "event", "message", "app", "instance", "transactions", "outcome",
+    "attempt", "records", "offsets", "outputs", "duplicates", "filtered", "looped", "retried",
+    "moved", "dead_letters", "dead_letter_reasons", "without_id", "unchecked", "claims_new_or_own",
+    "bytes_in", "latency_ms", "phases_ms", "duration_ms",
 }  # fmt: skip
 
 P0 = ("orders", 0)
@@ -45,7 +43,7 @@ def test_the_line_has_the_agreed_keys_and_says_offsets_phases_and_latency(told):
     told.events.transaction_committed(SETTLED)
     (line,) = told.lines
     assert line.keys() == KEYS
-    assert list(line)[:3] == ["timestamp", "level", "event"]
+    assert list(line)[:4] == ["timestamp", "level", "event", "message"]
     assert line["offsets"] == {"orders/0": [100, 107], "orders/3": [9, 12]}
     assert line["phases_ms"] == {"identify": 1.0, "claim": 2.0, "commit": 4.0}
     assert line["duration_ms"] == 7.0

@@ -39,10 +39,14 @@ def test_a_service_that_starts_is_alive_and_says_what_it_waits_for(told):
     assert told.health.readyz() == (False, [STARTING, UNASSIGNED])
 
 
-def test_ready_begins_with_the_first_assignment_and_is_a_metric_too(told):
+def started(told: Told, **settings: str) -> None:
     told.events.service_started(
-        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
+        settings, version="1", engine="worker", librdkafka="2", record_path="python"
     )
+
+
+def test_ready_begins_with_the_first_assignment_ends_with_draining_and_is_a_metric_too(told):
+    started(told)
     told.events.service_ready()
     assert told.health.startupz() == (True, [])
     assert told.health.readyz() == (False, [UNASSIGNED])
@@ -52,6 +56,9 @@ def test_ready_begins_with_the_first_assignment_and_is_a_metric_too(told):
     assert told.value("ready") == 1
     told.events.service_draining("SIGTERM")
     assert told.value("ready") == 0
+    assert told.health.readyz() == (False, ["draining"])
+    assert told.health.livez().ok
+    assert told.health.startupz().ok
 
 
 def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(ready):
@@ -62,20 +69,12 @@ def test_a_stuck_partition_ends_readiness_and_has_its_series_until_it_moves(read
     assert "hapax offsets skip orders/0/7 --dead-letter" in reason
     assert ready.health.state() == "stuck"
     assert ready.health.livez().ok
-    ready.events.partition_stuck({ORDERS: Stuck(9, "bad codec")})
-    assert ready.value("partition_stuck", **labels, offset="7") is None
-    assert ready.value("partition_stuck", **labels, offset="9") == 1
-    ready.events.partition_stuck({})
-    assert ready.value("partition_stuck", **labels, offset="9") is None
+    for at, values in ((9, [1, 9]), (None, [None, None])):
+        ready.events.partition_stuck({} if at is None else {ORDERS: Stuck(at, "bad codec")})
+        names = ("partition_stuck", "partition_stuck_offset")
+        assert [ready.value(name, **labels) for name in names] == values
     assert ready.health.readyz() == (True, [])
     assert ready.health.state() == "running"
-
-
-def test_draining_ends_readiness_and_not_life(ready):
-    ready.events.service_draining("SIGTERM")
-    assert ready.health.readyz() == (False, ["draining"])
-    assert ready.health.livez().ok
-    assert ready.health.startupz().ok
 
 
 def test_a_loop_that_waits_is_not_ready_and_past_the_limit_not_alive(ready):
@@ -157,30 +156,16 @@ def test_assignments_add_up_losses_take_away_and_a_member_without_partitions_sta
     assert ready.health.readyz() == (True, [])
 
 
-def test_a_producer_that_died_unfenced_is_fatal(told):
-    told.events.producer_died("out of order", fenced=False)
-    assert told.value("transactions_total", outcome="fatal") == 1
-    assert told.value("transactions_total", outcome="fenced") == 0
-
-
 def test_settings_are_logged_as_given_and_the_build_becomes_a_metric(told):
-    told.events.service_started(
-        {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"},
-        version="1",
-        engine="spark",
-        librdkafka="2",
-        record_path="python (HAPAX_FAST=off)",
-    )
-    assert told.lines[0]["settings"] == {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
-    python = told.lines[0]["python"]
-    labels = {"version": "1", "engine": "spark", "python": python, "librdkafka": "2"}
-    assert told.value("build_info", **labels) == 1
+    given = {"HAPAX_KAFKA__SECURITY__PASSWORD": "***"}
+    started(told, **given)
+    assert told.lines[0]["settings"] == given
+    labels = {"version": "1", "engine": "worker", "python": told.lines[0]["python"]}
+    assert told.value("build_info", app="shop", librdkafka="2", **labels) == 1
 
 
 def test_the_last_poll_is_known_without_work_in_the_loop(told):
-    told.events.service_started(
-        {}, version="1", engine="worker", librdkafka="2", record_path="python (HAPAX_FAST=off)"
-    )
+    started(told)
     assert told.value("last_poll_timestamp_seconds") == 0
     told.events.loop_moved()
     told.monotonic_s += 5

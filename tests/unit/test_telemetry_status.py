@@ -13,6 +13,7 @@ from hapax.core.records import Record
 from hapax.operations.offsets import Look
 from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, WHERE
+from tests.unit.test_telemetry_settled import SETTLED
 from tests.unit.test_telemetry_survey import OURS
 
 
@@ -334,6 +335,53 @@ def test_rates_follow_from_samples_of_the_last_minutes_and_are_never_negative(to
     told.over(-3_600, 10)  # the clock is set back
     told.over(10, 10)
     assert all(one["in_per_s"] >= 0 for one in told.status["rates"])
+
+
+def test_an_hour_is_kept_in_coarse_steps_with_what_happened_in_each(told):
+    told.work()
+    assert set(map(str, told.status["history"].values())) == {"[]"}
+    told.over(10, 50)
+    told.events.producer_rebuilt("fenced", 0.1)
+    told.events.partitions_revoked([ORDERS])
+    told.over(10, 0)
+    history = told.status["history"]
+    assert (history["in_per_s"], history["lag"]) == ([5.0, 0.0], [4, 4])
+    at = history["at"][1]
+    assert history["marks"] == [
+        {"at": at, "what": "rebalance", "count": 1}, {"at": at, "what": "rebuild", "count": 1},
+    ]  # fmt: skip
+    for _ in range(1_000):
+        told.over(5, 5)
+    history = told.status["history"]
+    assert {len(history[key]) for key in ("at", "in_per_s", "out_per_s", "lag")} == {360}
+    assert history["at"][-1] - history["at"][0] == 3_590
+    assert history["marks"] == []
+
+
+def test_the_last_hundred_transactions_are_kept_without_what_grows(told):
+    told.work()
+    for number in range(150):
+        told.events.transaction_committed(msgspec.structs.replace(SETTLED, records=number))
+    kept = told.status["transactions"]
+    assert [one["records"] for one in kept] == list(range(50, 150))
+    assert kept[-1].items() <= told.status["last_transaction"].items()
+    assert all(not settled.offsets for _, settled in told.health.settled)
+
+
+@pytest.mark.parametrize(
+    ("host", "environ", "page"),
+    [
+        ("10.0.0.1", {}, "http://10.0.0.1:9464/"),
+        ("fd00::1", {}, "http://[fd00::1]:9464/"),
+        ("127.0.0.1", {}, None),
+        ("10.0.0.1", {"HAPAX_TELEMETRY__PORT": "0"}, None),
+        ("10.0.0.1", {"HAPAX_TELEMETRY__ADDRESS": "127.0.0.1"}, None),
+    ],
+)
+def test_members_have_the_address_of_their_page_where_it_can_be_known(host, environ, page):
+    told, name = Told(environ), f"shop-shop-1 ({host})"
+    told.members.told = (told.wall_s, {name: {}})
+    assert told.status["members"]["pages"] == ({name: page} if page else {})
 
 
 def test_dead_letters_are_counted_by_reason_with_the_command_that_lists_them(told):

@@ -9,13 +9,8 @@ from hapax.core.lag import PartitionLag
 from hapax.core.partition_offsets import LogOffsets
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, Told
 
-GAUGES = (
-    "consumer_lag",
-    "consumer_lag_seconds",
-    "retention_margin_seconds",
-    "open_transaction_seconds",
-    "last_stable_offset_lag",
-)
+OF_THE_GROUP = ("consumer_lag", "consumer_lag_seconds", "retention_margin_seconds")
+GAUGES = (*OF_THE_GROUP, "open_transaction_seconds", "last_stable_offset_lag")
 OURS = PartitionLag(
     topic="orders",
     partition=0,
@@ -43,7 +38,10 @@ def survey(told: Told, *partition_lags: PartitionLag, complete: bool = True) -> 
 
 def gauges(told: Told, standing: PartitionLag) -> list[float | None]:
     labels = {"topic": standing.topic, "partition": str(standing.partition)}
-    return [told.value(name, **labels) for name in GAUGES]
+    group = {"group": "shop"}
+    return [
+        told.value(name, **labels, **(group if name in OF_THE_GROUP else {})) for name in GAUGES
+    ]
 
 
 def test_a_partition_of_ours_has_all_gauges_and_one_that_is_written_to_has_two(told):

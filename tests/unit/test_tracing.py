@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -21,7 +23,7 @@ from hapax.core.errors import (
     DeadLetterLimitError,
     ProducerDeadError,
 )
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.settings import Settings, load_settings
 from hapax.telemetry import tracing
@@ -34,7 +36,7 @@ from hapax.telemetry.tracing import (
     links,
 )
 from hapax.wiring.builders import start_tracing, traced
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of, run_captured
 from tests.kit.managed_process import required
 from tests.kit.pipeline import Pipeline, filled, opened, run
 from tests.unit.test_telemetry_events import Told
@@ -52,7 +54,7 @@ class Spans:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     def core(self, core: Any) -> TracedCore:
-        return TracedCore(core, self.provider, group="shop", client="shop-shop-0")
+        return TracedCore(core, self.provider, {"messaging.client.id": "shop-shop-0"})
 
     @property
     def ended(self) -> Sequence[ReadableSpan]:
@@ -98,13 +100,12 @@ def test_a_transaction_is_one_span_with_the_words_of_the_conventions_that_its_li
         StatusCode.UNSET,
     )
     attributes = dict(span.attributes or {})
-    phases = {name: attributes.pop(name) for name in list(attributes) if name.endswith("_ms")}
+    phases = {name: attributes.pop(name) for name in [*attributes] if ".phase." in name}
     assert attributes == {
         "messaging.system": "kafka",
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "messaging.batch.message_count": 6,
-        "messaging.consumer.group.name": "shop",
         "messaging.client.id": "shop-shop-0",
         "messaging.destination.name": "in",
         "hapax.attempt": 1,
@@ -115,7 +116,7 @@ def test_a_transaction_is_one_span_with_the_words_of_the_conventions_that_its_li
         "hapax.filtered": 1,
         "hapax.dead_letters": 1,
     }
-    assert phases.keys() == {f"hapax.{phase}_ms" for phase in settled.phases_s}
+    assert phases == {f"hapax.transaction.phase.{one}": s for one, s in settled.phases_s.items()}
     named = (
         trace.format_trace_id(span.context.trace_id),
         trace.format_span_id(span.context.span_id),
@@ -205,6 +206,33 @@ def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once_with_its_state
     assert len(links(many)) == LINKS_MAX
 
 
+def test_contexts_are_read_as_the_global_propagator_reads_them(monkeypatch):
+    def extract(carrier: dict[str, str], context: Context) -> Context:  # as B3's, not installed
+        found = {"traceparent": f"00-{carrier['b3']}-01"}
+        return TraceContextTextMapPropagator().extract(found, context)
+
+    of_b3 = SimpleNamespace(fields={"b3"}, extract=extract)
+    monkeypatch.setattr(propagate, "_HTTP_TEXT_FORMAT", of_b3)
+    (link,) = links([record(("b3", f"{TRACE}-{SPAN}".encode())), carrying(PARENT, 1)])
+    assert trace.format_span_id(link.context.span_id) == SPAN
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"), [("none", "[]"), ("tracecontext,b33", "Propagator b33 not found")]
+)
+def test_the_standard_variable_chooses_propagators_and_one_not_installed_is_named(wanted, says):
+    asks = f"""import os
+os.environ["OTEL_PROPAGATORS"] = "{wanted}"
+from hapax.core.errors import ConfigurationError
+from hapax.core.records import Record
+try:
+    from hapax.telemetry.tracing import links
+    print(links([Record("in", 0, 0, None, b"v", (("traceparent", b"{PARENT}"),))]))
+except ConfigurationError as error:
+    print(error)"""
+    assert says in output_of([sys.executable, "-c", asks])
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -264,8 +292,16 @@ def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(unset, m
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     core: Any = object()
     on = settings(TELEMETRY__TRACING="on")
-    assert isinstance(traced(on, core), TracedCore)
-    assert isinstance(traced(on, core), TracedCore)
+    of_a_worker, of_a_lane = traced(on, core), traced(on, core, "shop/shop-0/3")
+    assert isinstance(of_a_worker, TracedCore)
+    assert isinstance(of_a_lane, TracedCore)
+    assert of_a_worker._who == {
+        "messaging.client.id": "shop-shop-0",
+        "messaging.consumer.group.name": "shop",
+        "server.address": "b",
+        "server.port": 9092,
+    }
+    assert of_a_lane._who["messaging.client.id"] == "shop/shop-0/3"
     assert len(unset) == 1
 
 

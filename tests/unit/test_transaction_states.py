@@ -86,7 +86,7 @@ def test_age_and_delay_count_from_the_start_of_an_open_transaction():
     assert (done.state, done.age_s(99_999), done.overdue(99_999)) == ("committed", None, False)
 
 
-def test_ids_of_another_app_are_not_ours():
+def test_ids_of_another_app_are_not_ours_and_a_gap_is_blamed_on_those_who_are_open_there():
     assert ours("app:0", "app")
     assert ours("app:0/1", "app")
     assert not ours("app-0", "app")
@@ -94,9 +94,6 @@ def test_ids_of_another_app_are_not_ours():
     assert not ours("app2-0", "app")
     assert not ours("ap", "app")
     assert not ours("app-\udcff", "app")
-
-
-def test_a_gap_is_blamed_on_those_who_are_open_there():
     assert blamed(("out", 4), [EXPECTED]) == ["app-0"]
     assert blamed(("out", 3), [EXPECTED]) == []
 

@@ -1,5 +1,6 @@
 """Step 4: what the answers of business code mean."""
 
+import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -7,13 +8,17 @@ from contextlib import closing, nullcontext
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
+import pydantic
 import pytest
+from google.protobuf import timestamp_pb2
 
 from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.ports import Interrupt, KilledError
+from hapax.core.interrupt import Interrupt, KilledError
 from hapax.core.records import OUTPUT_BYTES, Output, Record
-from hapax.core.transform import Failure, Transformer, Undecided, form_of, identity, load_form
+from hapax.core.results import Failure, Undecided
+from hapax.core.transform import Transformer, error_of, form_of, identity, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS, function as leaving
@@ -45,13 +50,26 @@ def test_an_output_bytes_or_text_in_utf_8_is_what_leaves(answer):
     assert answering(answer) == answering([answer]) == (Output(b"\xc3\xa9"),)
 
 
-@pytest.mark.parametrize("answer", [{"a": 1}, [{"a": 1}], Output({"a": 1})])
-def test_a_dict_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_setting(answer):
-    function = Mock(return_value=answer)
+class Priced(msgspec.Struct):
+    total: int = 1
+
+
+Ordered = dataclasses.make_dataclass("Ordered", ["total"])
+Listed = pydantic.create_model("Listed", total=(int, 1))  # which can be iterated over
+DATA: list[Any] = [{"a": 1}, Priced(), Ordered(1), Listed(), timestamp_pb2.Timestamp()]
+
+
+@pytest.mark.parametrize("form", [lambda data: data, lambda data: [data], Output])
+@pytest.mark.parametrize("data", DATA, ids=lambda data: type(data).__name__)
+def test_data_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_setting(form, data):
+    function = Mock(return_value=form(data))
     result = apply(function, attempts_max=3)
     assert isinstance(result, Undecided)
-    assert isinstance(error := result.error(), ConfigurationError)
-    assert str(error).startswith("HAPAX_OUTPUT__FORMAT is not set, and the transform returned a")
+    assert isinstance(error := error_of(result), ConfigurationError)
+    said = (
+        f"HAPAX_OUTPUT__FORMAT is not set, and the transform returned a {type(data).__name__}: set"
+    )
+    assert str(error).startswith(said)
     function.assert_called_once_with(RECORD)
 
 
@@ -134,6 +152,7 @@ def test_a_generator_that_yields_two_and_then_raises_leaves_only_a_failure():
     ("answer", "text"),
     [
         (7, "not int"),
+        (Output, "not StructMeta"),
         ("\ud800", "must fit UTF-8"),
         (bytearray(b"v"), "yields Output, not int"),
         ([Output(b"1"), None], "yields Output, not NoneType"),

@@ -4,12 +4,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.transform import Failure, Transformer
+from hapax.core.results import Failure
+from hapax.core.transform import Transformer
 from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog
@@ -81,10 +83,7 @@ def test_attempts_at_a_record_are_timed_apart_and_none_begins_when_the_group_wou
 
 
 def test_what_is_followed_may_fail_and_a_stop_that_hangs_is_still_cut(watchdog, left):
-    def closed() -> None:
-        raise RuntimeError("Event loop is closed")
-
-    watchdog.follow(closed)
+    watchdog.follow(Mock(side_effect=RuntimeError("Event loop is closed")))
     watchdog.limit_stop(lambda: True, 0.02)
     assert left.left.wait(WAIT_S)
     assert left.codes == [7]
@@ -192,20 +191,13 @@ def lifecycle() -> tuple[Lifecycle, Interrupt, Ticking]:
     return Lifecycle(clock, interrupt, timeout_s=25.0), interrupt, clock
 
 
-def test_nothing_is_wished_at_the_start():
-    life, interrupt, _ = lifecycle()
-    assert (life.stopping, life.overdue, interrupt.due, life.reason) == (False, False, False, "")
-
-
-def test_the_first_wish_leaves_time_to_finish_the_batch():
+def test_the_first_wish_leaves_time_to_finish_the_batch_and_the_second_none_and_keeps_its_reason():
     life, interrupt, clock = lifecycle()
+    assert (life.stopping, life.overdue, interrupt.due, life.reason) == (False, False, False, "")
     life.stop("SIGTERM")
     assert (life.stopping, life.overdue, interrupt.due) == (True, False, True)
     clock.wait(25.1)
     assert life.overdue
-
-
-def test_the_second_wish_leaves_none_and_keeps_the_first_reason():
     life, _, _ = lifecycle()
     life.stop("SIGTERM")
     life.stop("SIGINT")

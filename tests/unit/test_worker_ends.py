@@ -29,12 +29,11 @@ def test_ends_that_come_later_are_committed_only_when_nothing_is_in_flight():
     pipeline.write(b"a")
     hidden: list[float] = []
 
-    def then(step: str) -> None:
-        if step == "take" and pipeline.committed() and not hidden:
-            hidden.append(pipeline.clock.now_s)
-            pipeline.broker.hide(P0, 3)
+    def hide() -> None:
+        hidden.append(pipeline.clock.now_s)
+        pipeline.broker.hide(P0, 3)
 
-    script.then = then
+    script.once(lambda step: step == "take" and pipeline.committed(), hide)
     pipeline.told.on["transaction_committed"] = lambda: pipeline.broker.hide(P0, 1)
     pipeline.run()
     assert pipeline.committed() == {P0: 5}
@@ -108,11 +107,7 @@ def test_partitions_that_were_lost_are_told_and_taken_again_from_the_committed_o
     pipeline = Pipeline(faults=script, batch_max=2)
     pipeline.write(*[b"%d" % n for n in range(6)])
 
-    def then(step: str) -> None:
-        if step == "send" and script.steps.count("send") == 2:
-            pipeline.broker.group.expel("w")
-
-    script.then = then
+    script.at("send", 2, lambda: pipeline.broker.group.expel("w"))
     pipeline.run_judged()
     assert pipeline.told.of("partitions_lost") == [{"partitions": [P0]}]
 
@@ -146,11 +141,7 @@ def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later():
     pipeline.write(*[b"%d" % n for n in range(9)])
     pipeline.broker.hide(P0, 2)
 
-    def then(step: str) -> None:
-        if step == "commit" and script.steps.count("commit") == 2:
-            pipeline.broker.hide(P1, 1)
-
-    script.then = then
+    script.at("commit", 2, lambda: pipeline.broker.hide(P1, 1))
     pipeline.run()
     assert pipeline.committed()[P0] == 11
 
@@ -163,18 +154,11 @@ def test_a_run_to_the_ends_waits_for_the_partitions_of_others():
     pipeline.broker.shift("a-other", frozenset())
     pipeline.write(b"a", partition=1)
     pipeline.write(b"b")
-    asked: list[int] = []
-
-    def then(step: str) -> None:
-        asked.append(step == "committed")
-        if sum(asked) == 6:
-            pipeline.broker.committed[P0] = 1
-
-    script.then = then
+    script.at("committed", 6, lambda: pipeline.broker.committed.update({P0: 1}))
     pipeline.run()
     assert pipeline.outputs() == [b"A"]
     assert pipeline.committed() == {P0: 1, P1: 1}
-    assert sum(asked) >= 6
+    assert script.steps.count("committed") >= 6
 
 
 def open_input(open_timeout_s: float | None = math.inf) -> tuple[Pipeline, Script]:
@@ -196,13 +180,10 @@ HELD = {"held": {P0: HeldBack(1, 5)}}
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_run_to_the_ends_waits_for_what_was_open_at_its_start(commit):
     pipeline, script = open_input()
-    ended: list[object] = []
-
-    def then(step: str) -> None:
-        if step == "take" and pipeline.told.of("open_transactions_awaited") == [HELD] and not ended:
-            ended.append(pipeline.broker.logs[P0].mark("t", commit=commit))
-
-    script.then = then
+    script.once(
+        lambda step: step == "take" and pipeline.told.of("open_transactions_awaited") == [HELD],
+        lambda: pipeline.broker.logs[P0].mark("t", commit=commit),
+    )
     pipeline.run()
     assert pipeline.outputs() == sorted([b"A", b"B", b"C", *[b"OPEN"] * (3 if commit else 0)])
     assert pipeline.committed() == {P0: 6, P1: 1}
@@ -213,14 +194,12 @@ def test_a_run_to_the_ends_waits_for_what_was_open_at_its_start(commit):
 def test_a_transaction_that_ends_soon_needs_no_line():
     pipeline, script = open_input()
     began_s = pipeline.clock.now_s
-    ended: list[object] = []
 
-    def then(step: str) -> None:
-        late = pipeline.clock.now_s > began_s + 1.5 and P0 in pipeline.committed()
-        if step == "take" and late and not ended:
-            ended.append(pipeline.broker.logs[P0].mark("t", commit=True))
+    def late(step: str) -> bool:
+        is_late = pipeline.clock.now_s > began_s + 1.5 and P0 in pipeline.committed()
+        return step == "take" and is_late
 
-    script.then = then
+    script.once(late, lambda: pipeline.broker.logs[P0].mark("t", commit=True))
     pipeline.run()
     assert pipeline.committed() == {P0: 6, P1: 1}
     assert pipeline.told.of("open_transactions_awaited") == []
@@ -249,13 +228,10 @@ def test_a_wait_counts_from_the_last_move_of_an_open_transaction():
     pipeline, script = open_input(60.0)
     pipeline.broker.logs[P0].append(b"next", key=None, headers=(), timestamp_ms=0, producer="u")
     began_s = pipeline.clock.now_s
-    ended: list[object] = []
-
-    def then(step: str) -> None:
-        if step == "take" and pipeline.clock.now_s - began_s > 40 and not ended:
-            ended.append(pipeline.broker.logs[P0].mark("t", commit=True))  # the other one stays
-
-    script.then = then
+    script.once(
+        lambda step: step == "take" and pipeline.clock.now_s - began_s > 40,
+        lambda: pipeline.broker.logs[P0].mark("t", commit=True),  # the other one stays
+    )
     with pytest.raises(StopError, match="from 5 to 6"):
         pipeline.run()
     assert pipeline.clock.now_s - began_s > 100

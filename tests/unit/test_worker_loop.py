@@ -9,7 +9,7 @@ import pytest
 
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.exactly_once import ExactlyOnce
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.worker import Worker
@@ -18,17 +18,8 @@ from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
 
 P0 = ("in", 0)
-STEPS = (
-    "take",
-    "begin",
-    "send",
-    "send_offsets",
-    "commit",
-    "committed",
-    "rewind",
-    "attend",
-    "abort",
-)
+TRANSACTION = ("begin", "send", "send_offsets", "commit")
+STEPS = ("take", *TRANSACTION, "committed", "rewind", "attend", "abort")
 
 
 def test_input_flows_through_in_batches_until_told_to_stop():
@@ -160,15 +151,12 @@ def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost():
     script = Script()
     pipeline = Pipeline(faults=script)
     pipeline.write(b"a", b"a/2", b"b")
-    claims = pipeline.claims
-    assert claims is not None
-    claims.outage = "away"
+    pipeline.claims.outage = "away"
 
-    def then(_step: str) -> None:
-        if script.steps.count("attend") == 5:
-            claims.outage = None
+    def answer() -> None:
+        pipeline.claims.outage = None
 
-    script.then = then
+    script.at("attend", 5, answer)
     pipeline.run_judged()
 
 
@@ -197,23 +185,16 @@ def test_told_to_stop_at_any_step_the_worker_leaves_and_its_successor_finishes(s
     pipeline = Pipeline(faults=script, batch_max=2)
     pipeline.write(*[b"%d" % n for n in range(6)])
 
-    def then(reached: str) -> None:
-        if reached == step and not pipeline.lifecycle.stopping:
-            pipeline.lifecycle.stop("SIGTERM")
-
-    script.then = then
+    script.once(lambda reached: reached == step, lambda: pipeline.lifecycle.stop("SIGTERM"))
     pipeline.run()
     assert step in script.steps
-    script.then = lambda _step: None
     pipeline.source.close()
     pipeline.start("w2")
     pipeline.run_judged()
 
 
 @pytest.mark.parametrize("kind", ["fenced", "aborted"])
-def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fits(
-    kind, monkeypatch
-):
+def test_a_batch_too_large_for_its_transactions_time_shrinks_until_it_fits(kind, monkeypatch):
     script = Script()
     pipeline, sizes, real = Pipeline(faults=script), [], ExactlyOnce.run
 
@@ -234,7 +215,7 @@ def test_a_batch_too_large_for_its_transactions_time_becomes_smaller_until_it_fi
     assert [facts["records_max"] for facts in pipeline.told.of("batch_halved")][:2] == [200, 100]
 
 
-@pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
+@pytest.mark.parametrize("step", TRANSACTION)
 def test_after_an_abort_no_record_is_called_a_second_time(step):
     called: list[bytes] = []
 

@@ -75,3 +75,47 @@ def test_isolated_calls_import_as_the_service_does(tmp_path, monkeypatch):
     calls = IsolatedCalls("isolated_pipeline:transform", CallLimits(), 20.0)
     assert calls.call([Record("in", 0, 0, None, b"")]) == [(Output(b"mine"),)]
     calls.close()
+
+
+WITHOUT_POSIX = """
+import asyncio, multiprocessing, os, signal, sqlite3, subprocess, sys, tempfile
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "uvloop"):
+    sys.modules[name] = None
+for module, names in {
+    os: "register_at_fork fork fdatasync geteuid getuid killpg getpgid setsid uname pread pwrite"
+    " O_DIRECTORY O_CLOEXEC O_NONBLOCK WNOHANG sched_getaffinity statvfs sysconf mkfifo wait4",
+    signal: "SIGKILL SIGUSR1 SIGUSR2 SIGHUP SIGALRM SIGCHLD SIGPIPE pthread_kill pthread_sigmask"
+    " setitimer sigwait",
+}.items():
+    for name in names.split():
+        delattr(module, name)
+"""
+IN_TESTS = """
+from hapax import Record
+from hapax.publish import Publisher
+from hapax.testing import Pipeline
+async def one(record): return await asyncio.sleep(0, record.value)
+def many(records: list[Record]): return [record.value for record in records]
+def wrong(record): raise LookupError
+for function, concurrency in ((one, 4), (many, 1), (one, 1), (lambda record: record.value, 4)):
+    settings = {"HAPAX_CALL__CONCURRENCY": str(concurrency)}
+    assert Pipeline(function, settings).run(b"1", b"2").values() == [b"1", b"2"]
+assert len(Pipeline(wrong).run(b"1").dead_letters) == 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "said"),
+    [
+        (IN_TESTS, "config check", (0, "settings are fine\n", "")),
+        ("", "sandbox up", (1, "", "hapax: this command needs Linux or macOS\n")),
+    ],
+)
+def test_without_what_windows_lacks_tests_and_the_check_of_settings_run(
+    tmp_path, code, words, said
+):
+    """A stand-in: this runs on Linux, without the modules and names that Windows has not."""
+    (tmp_path / "pipeline.py").write_text(GOOD)
+    start = f"sys.argv[1:] = {words.split()}\nfrom hapax.__main__ import main\nmain()\n"
+    end = run(tmp_path, [sys.executable, "-c", WITHOUT_POSIX + code + start], "pipeline:transform")
+    assert (end.returncode, end.stdout, end.stderr) == said

@@ -1,7 +1,8 @@
-{{- /* The controller of a StatefulSet labels pods with this name, a hyphen and ten characters, and a
-label holds 63. A name that is cut keeps a hash, so that two that begin alike do not meet. */ -}}
 {{- define "hapax.name" -}}
 {{- $name := .Values.fullnameOverride | default .Release.Name -}}
+{{- if and .Values.nameOverride (not .Values.fullnameOverride) (not (contains .Values.nameOverride $name)) -}}
+{{- $name = printf "%s-%s" $name .Values.nameOverride -}}
+{{- end -}}
 {{- if gt (len $name) 50 -}}
 {{- printf "%s-%s" ($name | trunc 41 | trimSuffix "-") ($name | sha256sum | trunc 8) -}}
 {{- else -}}
@@ -10,15 +11,23 @@ label holds 63. A name that is cut keeps a hash, so that two that begin alike do
 {{- end }}
 
 {{- define "hapax.selector" -}}
-app.kubernetes.io/name: hapax
+app.kubernetes.io/name: {{ .Values.nameOverride | default "hapax" }}
 app.kubernetes.io/instance: {{ include "hapax.name" . }}
 {{- end }}
 
-{{- define "hapax.labels" -}}
-{{- include "hapax.selector" . }}
-{{- with .Values.labels }}
-{{ toYaml . }}
+{{- /* Of pods: a chart that is newer, and no more, must not replace them. */ -}}
+{{- define "hapax.podLabels" -}}
+{{- $labels := include "hapax.selector" . | fromYaml -}}
+{{- $_ := set $labels "app.kubernetes.io/component" (ternary "pipeline" "monitoring" .Values.pipeline.enabled) -}}
+{{- $_ := set $labels "app.kubernetes.io/part-of" "hapax" -}}
+{{- toYaml (mergeOverwrite $labels .Values.commonLabels) -}}
 {{- end }}
+
+{{- define "hapax.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "hapax.podLabels" . }}
 {{- end }}
 
 {{- define "hapax.metadata" -}}
@@ -29,6 +38,7 @@ labels:
 
 {{- define "hapax.image" -}}
 {{- with .Values.image -}}
+{{- with $.Values.global.imageRegistry | default .registry }}{{ . }}/{{ end -}}
 {{ .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}

@@ -65,11 +65,7 @@ class RedisClaims:
     """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster."""
 
     def __init__(
-        self,
-        url: str,
-        options: StoreOptions,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, url: str, options: StoreOptions, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", options.app):
             raise ConfigurationError([f"The app {options.app!r} cannot name keys in Redis."])
@@ -83,10 +79,7 @@ class RedisClaims:
         )
         self._eviction = Eviction(self._redis, options)
         self._store = Store(
-            self._redis,
-            options,
-            StoreClock(monotonic, options.ttl_ms),
-            keeps=self._eviction.vouch,
+            self._redis, options, StoreClock(monotonic, options.ttl_ms), keeps=self._eviction.vouch
         )
 
     @property

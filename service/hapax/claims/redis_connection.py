@@ -142,10 +142,9 @@ def connect(
     """Return a client for an address of claims/redis_url.py; nothing is sent yet.
 
     It never repeats a call: an outage must be seen after one timeout, and the caller decides.
-    ``key``: one of the app's, which says which node of a cluster is meant.
-    ``current``: returns the address as it is now; its login may be another one.
-    Raises ConfigurationError for a URL or files that cannot work; its text holds no part of the
-    URL.
+    ``key``: one of the app's, which says which node of a cluster is meant. ``current``: returns the
+    address as it is now; its login may be another one. Raises ConfigurationError for a URL or files
+    that cannot work; its text holds no part of the URL.
     """
     options: dict[str, object] = {}
     if tls is not None and any(tls):

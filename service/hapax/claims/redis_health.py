@@ -185,7 +185,7 @@ def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[
         yield Judgement(
             "WARN",
             f"Redis has evicted {evicted} keys since it started: claims may be among them",
-            "set noeviction, then hapax claims rebuild",
+            "redis-cli CONFIG SET maxmemory-policy noeviction, then hapax claims rebuild",
         )
 
 

@@ -86,12 +86,7 @@ class Store:
     """
 
     def __init__(
-        self,
-        client: Redis,
-        options: StoreOptions,
-        clock: StoreClock,
-        *,
-        keeps: Callable[[], None],
+        self, client: Redis, options: StoreOptions, clock: StoreClock, *, keeps: Callable[[], None]
     ) -> None:
         self.client, self.clock, self.keeps = client, clock, keeps
         self.base = base_key(options.app)
@@ -116,12 +111,7 @@ class Store:
     def command(self, what: str) -> tuple[bytes | str | int, ...]:
         """Return a call of the script up to the digests."""
         call = ("EVALSHA", self.script.sha, 2, self.base, self.meta, what, self._options.ttl_ms)
-        return (
-            *call,
-            b"" if self.epoch is None else self.epoch,
-            self._next_epoch,
-            self.cluster_id or "",
-        )
+        return (*call, self.epoch or b"", self._next_epoch, self.cluster_id or "")
 
     def numbered(self, topics: Iterable[str]) -> list[int | str]:
         """Return for each topic the number that stands for it, and its name."""

@@ -55,9 +55,7 @@ class RedisKind:
     def transport(self, url: str) -> Transport:
         parts = urlsplit(url)
         query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
-        wrong = (
-            f"{name}={query[name]}" for name, values in UNVERIFIED if query.get(name) in values
-        )
+        wrong = (f"{name}={query[name]}" for name, bad in UNVERIFIED if query.get(name) in bad)
         places = tuple((host or "localhost", port) for host, port in self.places(parts))
         return Transport(places, parts.scheme == self.tls_scheme, tuple(wrong) if places else ())
 

@@ -30,10 +30,7 @@ _NOT_ALWAYS = {"without effect": "unexplained", "waiting for a later try": "wait
 
 
 def audit(
-    since: Annotated[
-        str | None,
-        typer.Option(help="Judge records from this time on: 24h (ago), or 2030-01-31T12:00:00Z."),
-    ] = None,
+    since: screen.Since = None,
     compare: Annotated[
         Compare,
         typer.Option(help="Which parts of the outputs must match what the transform returns now."),
@@ -83,11 +80,7 @@ def audit(
             since_ms=since_ms,
             examples_max=examples,
         )
-
-        def report(what: str, done: int, total: int) -> None:
-            line.show(f"{what}: {done:,} of {total:,}" if total else what, what)
-
-        found = run(settings, options, report, engine)
+        found = run(settings, options, line.show, engine)
     if as_json:
         screen.print_json(figures(found))
     else:

@@ -125,16 +125,7 @@ def _advance(look: Backfill, line: screen.ProgressLine, *, as_json: bool) -> Non
         if as_json:
             _line("running", progress)
         else:
-            line.show(_text(progress))
-
-
-def _text(progress: Advance) -> str:
-    share = 100 * progress.done / progress.total if progress.total else 100.0
-    left = "" if progress.left_s is None else f", {screen.age_text(progress.left_s)} left"
-    return (
-        f"{progress.done:,} of {progress.total:,} offsets ({share:.1f}%),"
-        f" {progress.rate:,.0f} a second{left}"
-    )
+            line.show("offsets done", progress.done, progress.total)
 
 
 def _end(settings: Settings, progress: Advance, *, left: bool, as_json: bool) -> None:
@@ -149,7 +140,10 @@ def _end(settings: Settings, progress: Advance, *, left: bool, as_json: bool) ->
         )
     else:
         why = "left to open transactions" if left else "stopped"
-        typer.echo(f"{why}: {_text(progress)}. The same command continues from there")
+        typer.echo(
+            f"{why}: {progress.done:,} of {progress.total:,} offsets done. The same command"
+            " continues from there"
+        )
 
 
 def _line(state: str, progress: Advance, **more: Any) -> None:

@@ -73,31 +73,23 @@ def forget(
             owners = asked.owners(wanted, event_id)
             told = ", ".join(str(owned.owner) for owned in owners.values())
             screen.confirm(f"Forget that {event_id} belongs to {told}?", yes=yes)
-            forgotten = {
-                source: owned for source, owned in owners.items() if asked.forget(wanted, source)
-            }
+            forgotten = {kind: one for kind, one in owners.items() if asked.forget(wanted, kind)}
     _print_owners(event_id, forgotten, as_json=as_json)
 
 
 @app.command()
 def rebuild(
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Records from this time on: 24h (ago), or a time. Default: HAPAX_DEDUP__TTL."
-        ),
-    ] = None,
+    since: screen.Since = None,
     output_topic: screen.OutputTopics = None,
     yes: screen.YesFlag = False,
     as_json: screen.JsonFlag = False,
 ) -> None:
     """Restore claims after Redis was lost, from outputs and dead letters.
 
-    Reads their headers hapax-id and hapax-source, younger than the time an id is
-    remembered, by the records' own timestamps. Existing claims stay. The command may be repeated,
-    and run while workers run; if no duplicate may pass meanwhile, stop them first. It cannot know
-    ids of records that were filtered:
-    those have no outputs.
+    Reads their headers hapax-id and hapax-source, younger than --since (default:
+    HAPAX_DEDUP__TTL), by the records' own timestamps. Existing claims stay. The command may be
+    repeated, and run while workers run; if no duplicate may pass meanwhile, stop them first. It
+    cannot know ids of records that were filtered: those have no outputs.
 
     Examples:
       hapax claims rebuild
@@ -133,9 +125,7 @@ def rebuild(
 
 @app.command()
 def adopt(
-    dry_run: screen.DryRun = False,
-    yes: screen.YesFlag = False,
-    as_json: screen.JsonFlag = False,
+    dry_run: screen.DryRun = False, yes: screen.YesFlag = False, as_json: screen.JsonFlag = False
 ) -> None:
     """Let claims and offsets of another Kafka cluster belong to the one that answers now.
 

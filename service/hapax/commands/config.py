@@ -19,33 +19,39 @@ app = typer.Typer(name="config", help="Show, check and explain the settings.", n
 
 
 @app.command()
-def show(as_json: screen.JsonFlag = False) -> None:
-    """Print every setting in force, and where its value is from. Secrets are hidden."""
+@screen.with_flags
+def show(given_by: dict[str, str], as_json: screen.JsonFlag = False) -> None:
+    """Print every setting in force, and where its value is from. Secrets are hidden.
+
+    TARGET and flags are those of hapax run.
+    """
     with screen.refusals(as_json=as_json):
         from hapax.settings import load_with_origins
 
-        settings, origins = load_with_origins(os.environ)
+        settings, origins = load_with_origins(os.environ, given_by)
     effective = settings.effective()
     if as_json:
         found = {name: {"value": text, "from": origins[name]} for name, text in effective.items()}
         screen.print_json(found)
         return
     screen.show(
-        effective,
-        {"variable": str, "value": effective.__getitem__, "from": origins.__getitem__},
+        effective, {"variable": str, "value": effective.__getitem__, "from": origins.__getitem__}
     )
 
 
 @app.command()
-def check(as_json: screen.JsonFlag = False) -> None:
+@screen.with_flags
+def check(given_by: dict[str, str], as_json: screen.JsonFlag = False) -> None:
     """Name everything that is wrong with the settings; exit code 2 when something is.
 
     Also imports HAPAX_TRANSFORM, and lets the Kafka client read its properties. Connects to
-    nothing.
+    nothing. TARGET and flags are those of hapax run.
     """
     import_from_here()
     with screen.refusals(as_json=as_json):
-        settings = screen.environment_settings()
+        from hapax.settings import load_with_origins
+
+        settings, _origins = load_with_origins(os.environ, given_by)
         from hapax.kafka.properties import check_client_properties
 
         problems: list[str] = []

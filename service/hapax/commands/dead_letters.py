@@ -30,9 +30,6 @@ _COLUMNS: screen.Columns[tuple[DeadLetter, bool]] = {
 Reason = Annotated[
     str, typer.Option("--reason", help="Text that the error contains; case is ignored.")
 ]
-Since = Annotated[
-    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
-]
 Until = Annotated[
     str | None, typer.Option(help="Records before this time; same format as --since.")
 ]
@@ -49,7 +46,7 @@ app = typer.Typer(
 @app.command(name="list")
 def list_(
     reason: Reason = "",
-    since: Since = None,
+    since: screen.Since = None,
     until: Until = None,
     event_id: Id = "",
     source: Source = "",
@@ -68,7 +65,7 @@ def list_(
       hapax dead-letters list --source orders/3 --limit 1000 --json
     """
     with screen.refusals(as_json=as_json) as line:
-        wanted = _wanted(reason, since, until, event_id, source)
+        wanted = _query(reason, since, until, event_id, source)
         settings = screen.environment_settings().target
         from hapax.operations.dead_letters import DeadLetters
 
@@ -139,7 +136,7 @@ def show(
 @app.command()
 def replay(
     reason: Reason = "",
-    since: Since = None,
+    since: screen.Since = None,
     until: Until = None,
     event_id: Id = "",
     source: Source = "",
@@ -164,7 +161,7 @@ def replay(
       hapax dead-letters replay --id order-815 --yes --json
     """
     with screen.refusals(as_json=as_json) as line:
-        wanted = _wanted(reason, since, until, event_id, source)
+        wanted = _query(reason, since, until, event_id, source)
         settings = screen.one_cluster_settings()
         from hapax.operations.dead_letters import Replay
 
@@ -185,19 +182,15 @@ def replay(
         typer.echo(f"{count:,} left alone: {why}")
 
 
-def _wanted(
-    reason: str, since: str | None, until: str | None, event_id: str, source: str
-) -> Wanted:
+def _query(reason: str, since: str | None, until: str | None, event_id: str, source: str) -> Wanted:
     if source.count("/") > 2:  # topic/partition/offset
-        raise ConfigurationError(
-            [f"--source {source}: write topic, topic/partition or topic/partition/offset"]
-        )
+        problem = f"--source {source}: write topic, topic/partition or topic/partition/offset"
+        raise ConfigurationError([problem])
     since_ms = None if since is None else screen.point_ms("--since", since)
     until_ms = None if until is None else screen.point_ms("--until", until)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise ConfigurationError(
-            [f"--since {since} is not before --until {until}: no record can be between them"]
-        )
+        problem = f"--since {since} is not before --until {until}: no record can be between them"
+        raise ConfigurationError([problem])
     return Wanted(
         reason=reason,
         since_ms=since_ms,

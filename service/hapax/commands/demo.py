@@ -7,7 +7,7 @@ import shlex
 import signal
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -117,6 +117,9 @@ class DemoScreen:
     def __init__(self) -> None:
         from rich.console import Console
 
+        from hapax.sandbox import machine
+
+        machine.progress = lambda: nullcontext(self._fetched)
         self._console = Console(stderr=True, highlight=False)
         self._began_s = self._noted_s = time.monotonic()
         self._phase = ""
@@ -145,6 +148,11 @@ class DemoScreen:
         elif time.monotonic() - self._noted_s > _PLAIN_INTERVAL_S:
             self._noted_s = time.monotonic()
             self.note(text)
+
+    def _fetched(
+        self, what: str, done: int | None = None, total: int | None = None, _note: str = "", /
+    ) -> None:
+        self.figures(f"{what}: {done} of {total}")
 
 
 def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:

@@ -35,8 +35,7 @@ def dev(
         int, typer.Option(min=1, max=1000, help="Of each topic of the settings.")
     ] = 4,
     once: Annotated[
-        bool,
-        typer.Option("--once", help="Process standard input, show what came out, and end."),
+        bool, typer.Option("--once", help="Process standard input, show what came out, and end.")
     ] = False,
     data: DataFolder = None,
 ) -> None:
@@ -56,10 +55,12 @@ def dev(
     given = dict(os.environ)
     with screen.refusals(prefix="hapax: "):
         from hapax.dev.session import DevOptions, DevSession
+        from hapax.sandbox import machine
         from hapax.settings.env_file import merged
 
+        machine.progress = screen.progress
         options = DevOptions(
-            lambda: merged(given, files, assignments),
+            lambda: merged(given, files, assignments=assignments, flags={}, given_by={}),
             tuple(parse_header(text) for text in header or ()),
             dict(parse_topic(one) for one in topic or []),
             partitions,

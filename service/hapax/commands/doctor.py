@@ -12,7 +12,7 @@ import typer
 
 from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.operations.doctor.check import Finding, Verdict, counts, worst_first
+from hapax.operations.doctor.check import Finding, Section, Verdict, counts, worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _COLOURS = {
-    Verdict.PASS: typer.colors.GREEN,
-    Verdict.WARN: typer.colors.YELLOW,
-    Verdict.FAIL: typer.colors.RED,
-    Verdict.UNTOLD: typer.colors.BLUE,
+    Section.BROKEN: "bold red",
+    Section.AT_RISK: "bold yellow",
+    Section.UNKNOWN: "bold blue",
+    Section.FINE: "bold green",
 }
+_FOLDED = {Section.UNKNOWN, Section.FINE}
 _RIGHTS: screen.Columns[Right] = {
     **{name: attrgetter(name) for name in ("resource", "pattern", "name", "operation")},
     "needed": lambda right: "optional" if right.optional else "yes",
@@ -39,7 +40,7 @@ def doctor(
     show_all: Annotated[
         bool,
         typer.Option(
-            "--all", help="Also list the checks that passed and those that could not be made."
+            "--all", "-v", help="Show each check, also those that are fine or could not be made."
         ),
     ] = False,
     acls: Annotated[
@@ -50,7 +51,7 @@ def doctor(
         typer.Option(metavar="FILE.tar.gz", help="Write an archive for support, without secrets."),
     ] = None,
 ) -> None:
-    """Check brokers, topics, group and claim store, and report what is wrong and how to fix it.
+    """Check brokers, topics, group and claim store: what is broken, what is at risk, and the fix.
 
     Settings are those of hapax run, from the environment. It can be run before the first start
     and while the service runs: nothing is joined,
@@ -84,7 +85,7 @@ def doctor(
     ]
     if as_json:
         seen = counts(findings)
-        worst = msgspec.to_builtins(worst_first(findings))
+        worst = [msgspec.to_builtins(one) | {"group": one.group} for one in worst_first(findings)]
         screen.print_json({"ok": seen[Verdict.FAIL] == 0, "counts": seen, "findings": worst})
     else:
         _show(findings, everything=show_all)
@@ -127,23 +128,32 @@ def _print_rights(as_json: bool) -> None:
 
 
 def _show(findings: Sequence[Finding], *, everything: bool) -> None:
-    """Print what is wrong, worst first, and one line that sums up; with ``everything`` the rest."""
-    for one in worst_first(findings):
-        if not everything and one.verdict not in {Verdict.FAIL, Verdict.WARN}:
-            continue
-        mark = typer.style(f"{one.verdict.value:6}", fg=_COLOURS[one.verdict], bold=True)
-        where = f" on {screen.printable(one.cluster)}" if one.cluster else ""
-        typer.echo(f"{mark} {one.check}{where}: {screen.printable(one.saw)}")
-        if one.fix:
-            screen.say(f"       fix: {one.fix}")
-    typer.echo(summary(findings, everything=everything))
+    """Print the groups, worst first; what is fine is a list of names, unless ``everything``."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for group, colour in _COLOURS.items():
+        found = [one for one in worst_first(findings) if one.group is group]
+        folded = group in _FOLDED and not everything
+        names = f" ({', '.join(dict.fromkeys(one.check for one in found))})" if folded else ""
+        if found:
+            title = Text(f"{group.value.capitalize()}: {len(found)}", colour)
+            console.print(title.append(names, "not bold default"), soft_wrap=True)
+        for one in () if folded else found:
+            where = f" on {screen.printable(one.cluster)}" if one.cluster else ""
+            line = Text(f"  {one.verdict.value:6}", colour)
+            line.append(f" {one.check}{where}: {screen.printable(one.saw)}", "not bold default")
+            console.print(line, soft_wrap=True)
+            if one.fix:
+                console.print(Text(f"         fix: {screen.printable(one.fix)}"), soft_wrap=True)
+    screen.say(summary(findings))
 
 
-def summary(findings: Sequence[Finding], *, everything: bool = False) -> str:
+def summary(findings: Sequence[Finding]) -> str:
     seen = counts(findings)
-    passed, untold = seen[Verdict.PASS], seen[Verdict.UNTOLD]
-    rest = f"; {untold} could not be made" if untold else ""
-    rest += " (--all lists them)" if untold and not everything else ""
+    passed, unknown = seen[Verdict.PASS], seen[Verdict.UNTOLD]
+    rest = f"; {unknown} could not be made" if unknown else ""
     if not seen[Verdict.FAIL] + seen[Verdict.WARN]:
         return f"All {passed} checks passed{rest}."
     return f"{seen[Verdict.FAIL]} FAIL, {seen[Verdict.WARN]} WARN, {passed} PASS{rest}."

@@ -176,9 +176,8 @@ def skip(
         settings = screen.environment_settings()
         letter = settings.dead_letter.topic if dead_letter else None
         if dead_letter and letter is None:
-            raise ConfigurationError(
-                ["HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"]
-            )
+            problem = "HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"
+            raise ConfigurationError([problem])
         from hapax.operations.moving import Moving
 
         with Moving(settings, line.show) as work:
@@ -219,6 +218,7 @@ def adopt(
             members, remarks = work.members(), adopting.remarks()
             ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
             if ask:
+                line.close()
                 _show_moves(moves, 0, members, done=False, as_json=False)
                 yes = typer.confirm(f"Adopt these offsets of {group}?", err=True)
             if yes:

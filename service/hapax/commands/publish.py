@@ -164,10 +164,11 @@ def publish(
                 )
             _show_spooled(spooled, as_json=as_json)
             return
-        from hapax.operations.publish import publish as run
+        from hapax.operations.publish import file_bytes, publish as run
 
         with _opened(file) as lines:
-            done = run(settings, how, lines, line.show, transactional=transactional)
+            size = None if file == "-" else file_bytes(lines.fileno())
+            done = run(settings, how, lines, line.show, transactional=transactional, size=size)
     _show(done, how.topic, as_json=as_json)
 
 
@@ -213,17 +214,15 @@ def _topic(topic: str | None, settings: Settings) -> str:
             raise ConfigurationError([f"--topic {topic}: no topic can have this name"])
         return topic
     if len(settings.input.topics) > 1:
-        raise ConfigurationError(
-            [f"name the topic: --topic with one of {', '.join(settings.input.topics)}"]
-        )
+        problem = f"name the topic: --topic with one of {', '.join(settings.input.topics)}"
+        raise ConfigurationError([problem])
     return settings.input.topics[0]
 
 
 def _pointer(option: str, text: str) -> str:
     if text and not text.startswith("/"):
-        raise ConfigurationError(
-            [f"{option} {text}: a JSON pointer begins with a slash, /order/id"]
-        )
+        problem = f"{option} {text}: a JSON pointer begins with a slash, /order/id"
+        raise ConfigurationError([problem])
     return text
 
 

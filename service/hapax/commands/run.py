@@ -10,13 +10,13 @@ from hapax.core.working_folder import import_from_here
 from hapax.telemetry.line_queue import write_within
 
 
-def run(environ: dict[str, str] | None = None) -> int:
+def run(environ: dict[str, str] | None = None, given_by: dict[str, str] | None = None) -> int:
     """Run until stopped; return the exit code. Problems go to stderr, one sentence a line."""
     import_from_here()
     try:
-        from hapax.settings import load_settings
+        from hapax.settings import load_with_origins
 
-        settings = load_settings(dict(os.environ) if environ is None else environ)
+        settings, _by = load_with_origins(os.environ if environ is None else environ, given_by)
         from hapax.wiring import serve
 
         return int(serve(settings))

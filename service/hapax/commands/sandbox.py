@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapax.commands.screen import interruptible, refusals, require_tools
+from hapax.commands.screen import interruptible, progress, refusals, require_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,8 +95,7 @@ def up(
         int, typer.Option(min=0, max=PORT_MAX, help="Port of Redis; 0: a free one.")
     ] = 0,
     env_file: Annotated[
-        Path | None,
-        typer.Option(help="Also write the environment to this file.", metavar="FILE"),
+        Path | None, typer.Option(help="Also write the environment to this file.", metavar="FILE")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, not shell lines.")
@@ -119,8 +118,9 @@ def up(
       hapax sandbox up --port 19092 --redis-port 16379 --env-file sandbox.env --topic orders
       hapax sandbox up --json > sandbox.json &
     """
-    from hapax.sandbox import Guard, Sandbox, secure_environment
+    from hapax.sandbox import Guard, Sandbox, machine, secure_environment
 
+    machine.progress = progress
     topics = [parse_topic(one) for one in topic or []]
     if nodes not in {1, 3}:
         raise typer.BadParameter("A sandbox has 1 node or 3.", param_hint="--nodes")
@@ -149,13 +149,12 @@ def up(
             ours = secure_environment(sandbox, redis=redis) if secure else sandbox.environment()
             if registry:
                 ours |= sandbox.registry.environment()
+            ours |= more
             if env_file is not None:
-                lines = [f"{name}={value}\n" for name, value in (ours | more).items()]
+                lines = [f"{name}={value}\n" for name, value in ours.items()]
                 env_file.write_text("".join([_WRITTEN, *lines]))
-            exports = (
-                f"export {name}={shlex.quote(value)}" for name, value in (ours | more).items()
-            )
-            typer.echo(json.dumps(ours | more) if as_json else "\n".join(exports))
+            exports = (f"export {name}={shlex.quote(value)}" for name, value in ours.items())
+            typer.echo(json.dumps(ours) if as_json else "\n".join(exports))
             if spark_workers:
                 typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
             typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
@@ -189,6 +188,7 @@ def fetch(
     """
     from hapax.sandbox import archiving, jars, machine
 
+    machine.progress = progress
     with refusals():
         typer.echo(f"Java: {machine.java()}")
         typer.echo(f"Redis: {machine.redis_server()}")

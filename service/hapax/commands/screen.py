@@ -6,13 +6,15 @@ Bytes of others are made printable before a terminal sees them.
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import re
 import signal
 import sys
 import time
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import wraps
 from importlib.util import find_spec
 from json import dumps
 from operator import attrgetter
@@ -24,10 +26,13 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopErro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from types import FrameType
 
+    from rich.progress import Progress, Task
     from rich.text import Text
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Record
     from hapax.settings import Settings
 
@@ -40,10 +45,11 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A variable, in place of the environment's; repeatable.",
+        "--set", metavar="NAME=VALUE", help="A variable, in place of the environment's; repeatable."
     ),
+]
+Since = Annotated[
+    str | None, typer.Option(help="Records from this time on: 24h (ago), or 2030-01-31T12:00:00Z.")
 ]
 YesFlag = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 DryRun = Annotated[
@@ -60,6 +66,17 @@ SparkMaster = Annotated[
 OutputTopics = Annotated[
     list[str] | None, typer.Option(help="A topic that the transform chooses; repeatable.")
 ]
+
+_FLAGS = {
+    "target": ("TARGET", "HAPAX_TRANSFORM", "package.module:function, called with each record."),
+    "input": ("--input", "HAPAX_INPUT__TOPICS", "Topics to read."),
+    "output": ("--output", "HAPAX_OUTPUT__TOPIC", "Topic of outputs that name none."),
+    "brokers": ("--brokers", "HAPAX_KAFKA__BOOTSTRAP_SERVERS", "HOST:PORT, as of Kafka."),
+    "dead_letter": ("--dead-letter", "HAPAX_DEAD_LETTER__TOPIC", "Topic of records that fail."),
+    "app": ("--app", "HAPAX_APP", "Name of the pipeline, and of its consumer group."),
+    "engine": ("--engine", "HAPAX_ENGINE", "worker or spark."),
+}
+"""By parameter: the flag, the variable that it sets, and what that is."""
 
 # A table that is piped into a file or a pager is not folded to 80 columns.
 COLUMNS_WITHOUT_TERMINAL = 240
@@ -145,11 +162,10 @@ def refusals(
     ``prefix`` comes before each sentence. ``otherwise`` is the code of errors without one. In the
     block there is a line for progress.
     """
-    line = ProgressLine()
     try:
-        yield line
+        with closing(ProgressLine()) as line:
+            yield line
     except HapaxError as error:
-        line.close()
         problems = struck(getattr(error, "problems", None) or [str(error)])
         if as_json:
             print_json({"ok": False, "problems": problems})
@@ -158,8 +174,51 @@ def refusals(
                 typer.echo(f"{prefix}{problem}", err=True)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
-    finally:
-        line.close()
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take TARGET and the flags of ``hapax run``, which become variables.
+
+    Its ``given_by`` is what put each variable into the environment.
+    """
+
+    @wraps(command)
+    def wrapped(context: typer.Context, **given: Any) -> None:
+        typed = {flag: (name, given.pop(key)) for key, (flag, name, _text) in _FLAGS.items()}
+        given_by = context.obj or {}
+        with refusals(as_json=given.get("as_json", False), prefix="hapax: "):
+            set_variables(given_by, given.get("env_file"), given.get("assignments"), typed)
+        command(given_by=given_by, **given)
+
+    taken: dict[str, tuple[Any, Any]] = {"context": (typer.Context, inspect.Parameter.empty)}
+    for key, (flag, name, text) in _FLAGS.items():
+        how: Any = {"metavar": key.upper(), "help": f"{text} [{name}]"}
+        kind = typer.Option(flag, **how) if flag.startswith("-") else typer.Argument(**how)
+        taken[key] = (Annotated[str | None, kind], None)
+    _given_by, *own = inspect.signature(command, eval_str=True).parameters.values()
+    taken |= {one.name: (one.annotation, one.default) for one in own}
+    vars(wrapped)["__signature__"] = inspect.Signature(
+        [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for key, (kind, default) in taken.items()
+        ]
+    )
+    return wrapped
+
+
+def set_variables(
+    given_by: dict[str, str],
+    files: list[Path] | None,
+    assignments: list[str] | None,
+    typed: Mapping[str, tuple[str, str | None]],
+) -> None:
+    """Put variables into the environment of this process and of those that it starts."""
+    flags = {flag: (name, text) for flag, (name, text) in typed.items() if text is not None}
+    if files or assignments or flags:
+        from hapax.settings.env_file import merged
+
+        given = merged(os.environ, files, assignments=assignments, flags=flags, given_by=given_by)
+        os.environ.update(given)
 
 
 def environment_settings(changes: Mapping[str, str] | None = None) -> Settings:
@@ -325,36 +384,92 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitCode.UNEXPECTED)
 
 
-class ProgressLine:
-    """Shows how far long work is, on standard error: one live line on a terminal, else a few."""
+@contextmanager
+def progress() -> Iterator[Tell]:
+    """Give what shows how far the work in the block is."""
+    with closing(ProgressLine()) as line:
+        yield line.show
 
-    INTERVAL_S = 5.0
+
+class ProgressLine:
+    """Shows how far long work is, on standard error: what, count, rate and the time left.
+
+    On a terminal there is one live line, gone at the end, with a bar, which only pulses where the
+    total is not known. Elsewhere, and where TERM is dumb, there is a plain line now and then, and
+    none of work that is over before the first.
+    """
+
+    INTERVAL_S = 10.0
+    _LOOK_S = 0.1
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._shown_s = time.monotonic()
-        self._phase = ""
+        self._progress: Progress | None = None
+        self._what = ""
+        self._looked_s, self._shown_s = 0.0, time.monotonic()
 
-    def show(self, text: str, phase: str = "") -> None:
-        """Show what happens; off a terminal now and then, and nothing of what is soon over.
-
-        Off a terminal a new ``phase`` is shown at once.
-        """
-        if self._live:
-            self._phase = text
-            sys.stderr.write(f"\r\x1b[K{printable(text)}")
-            sys.stderr.flush()
+    def show(
+        self, what: str, done: int | None = None, total: int | None = None, note: str = ""
+    ) -> None:
+        """Show what is under way, as often as it is called; see ``hapax.core.ports.Tell``."""
+        now_s = time.monotonic()
+        complete = done is not None and done == total
+        if what == self._what and not complete and now_s - self._looked_s < self._LOOK_S:
             return
-        if phase != self._phase or time.monotonic() - self._shown_s > self.INTERVAL_S:
-            self._phase, self._shown_s = phase, time.monotonic()
-            typer.echo(printable(text), err=True)
+        self._looked_s = now_s
+        progress = self._progress = self._progress or _opened_progress()
+        if what != self._what or not progress.tasks:
+            self._what = what
+            for one in progress.task_ids:
+                progress.remove_task(one)
+            progress.add_task(printable(what), total=None, figures="")
+        (task,) = progress.tasks
+        task.total = total  # handed to update, another total would make it forget the rate
+        progress.update(task.id, completed=done or 0)
+        figures = _figures(task, done, note)
+        progress.update(task.id, figures=figures, refresh=True)
+        if progress.disable and now_s - self._shown_s >= self.INTERVAL_S:
+            self._shown_s = now_s
+            say(": ".join(filter(None, (what, figures))), err=True)
 
     def close(self) -> None:
         """Clear it; it may be shown again."""
-        if self._live and self._phase:
-            self._phase = ""
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def _opened_progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    live = sys.stderr.isatty() and console.is_terminal and not console.is_dumb_terminal
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}", markup=False),
+    )
+    # Standard output is for results: only what others write to standard error goes above the line.
+    progress = Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, disable=not live
+    )
+    progress.start()
+    if live:
+        console.show_cursor(True)  # hidden, it would stay so after a kill
+    return progress
+
+
+def _figures(task: Task, done: int | None, note: str) -> str:
+    words = [printable(note)] if note else []
+    if done is not None and task.total:
+        words.append(f"{done:,} of {task.total:,.0f} ({task.percentage:.0f}%)")
+    elif done is not None:
+        words.append(f"{done:,}")
+    if done is not None and task.speed:
+        words.append(f"{task.speed:,.1f}/s")
+    if task.total and task.time_remaining is not None:
+        words.append(f"ETA {timedelta(seconds=task.time_remaining)}")
+    return ", ".join(words)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ What typer's parser does not do by itself: what was typed wrong is one sentence,
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from hapax import __version__
-from hapax.commands import claims, config, dead_letters, offsets, sandbox, transactions
+from hapax.commands import claims, config, dead_letters, offsets, sandbox, screen, transactions
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
 from hapax.commands.demo import demo
@@ -26,7 +25,6 @@ from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
 from hapax.commands.records import consume, trace
 from hapax.commands.run import run as run_service
-from hapax.commands.screen import Assignments, refusals, require_tools, struck
 
 EnvFile = Annotated[
     list[Path] | None,
@@ -56,13 +54,17 @@ class Commands(TyperGroup):
         except typer.Abort:
             typer.echo("Aborted.", err=True)
             code = 1
+        except ModuleNotFoundError as error:
+            if error.name not in {"fcntl", "resource"}:
+                raise
+            sys.exit("hapax: this command needs Linux or macOS")
         except Exception as error:
             # By their method: typer has had the classes from click, and has its own now.
             if not hasattr(error, "format_message"):
                 raise
             code = getattr(error, "exit_code", 2)
             if type(error).__name__ != "NoArgsIsHelpError":  # the help was printed
-                [sentence] = struck([_sentence(error)])
+                [sentence] = screen.struck([_sentence(error)])
                 typer.echo(sentence, err=True)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -75,7 +77,8 @@ def _sentence(error: Any) -> str:
     if type(error).__name__ == "NoSuchOption" and option in _BEFORE and command != "run":
         return f"{path}: {option} belongs before the command: {root} {_BEFORE[option]} {command}"
     said = " ".join(error.format_message().split()).rstrip(".")
-    return f"{path}: {said}. {path} --help says what it takes."
+    said += "" if said.endswith("?") else "."
+    return f"{path}: {said} {path} --help says what it takes."
 
 
 def _flow(command: Any) -> None:
@@ -111,49 +114,56 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
             "--version",
+            "-V",
             callback=_version,
             is_eager=True,
             help="Print the name and the version.",
         ),
     ] = False,
     env_file: EnvFile = None,
-    assignments: Assignments = None,
+    assignments: screen.Assignments = None,
 ) -> None:
     """Exactly-once consume-transform-produce for Kafka."""
     del version  # its callback has printed it
-    _set_variables(env_file, assignments)
-
-
-def _set_variables(files: list[Path] | None, assignments: list[str] | None) -> None:
-    """Put variables into the environment of this process and of those that it starts."""
-    if files or assignments:
-        with refusals(prefix="hapax: "):
-            from hapax.settings.env_file import merged
-
-            os.environ.update(merged(os.environ, files, assignments))
+    context.obj = {}
+    with screen.refusals(prefix="hapax: "):
+        screen.set_variables(context.obj, env_file, assignments, {})
 
 
 @app.command()
-def run(env_file: EnvFile = None, assignments: Assignments = None) -> None:
-    """Run the service. Settings come from the environment, from files and from --set.
+@screen.with_flags
+def run(
+    given_by: dict[str, str], env_file: EnvFile = None, assignments: screen.Assignments = None
+) -> None:
+    """Run the service. Settings come from the environment, from files, flags and --set.
 
-    Modules of the working folder can be imported: HAPAX_TRANSFORM=pipeline:transform
-    is the function transform of pipeline.py there.
+    TARGET is pipeline:transform for the function transform of pipeline.py, in the
+    working folder or installed; without it, records pass unchanged.
 
-    Example: HAPAX_APP=orders HAPAX_KAFKA__BOOTSTRAP_SERVERS=kafka:9092
-    HAPAX_INPUT__TOPICS=orders HAPAX_OUTPUT__TOPIC=orders-clean hapax run
+    Examples:
+      hapax run pipeline:transform --input orders --output orders-priced
+        --dead-letter orders-dead --app orders --brokers kafka:9092
+      hapax run --env-file settings.env --set HAPAX_INSTANCE=orders-1
 
-    Example: hapax run --env-file settings.env --set HAPAX_INSTANCE=orders-1
-
-    Required: HAPAX_APP, HAPAX_KAFKA__BOOTSTRAP_SERVERS, HAPAX_INPUT__TOPICS,
-    HAPAX_OUTPUT__TOPIC. All variables: hapax config reference
+    Required: app, brokers (or KAFKA_BOOTSTRAP_SERVERS), input and output. A flag counts
+    more than the environment. All variables: hapax config reference
     """
-    _set_variables(env_file, assignments)
-    raise typer.Exit(run_service())
+    del env_file, assignments  # with_flags has read them
+    raise typer.Exit(run_service(given_by=given_by))
+
+
+@app.command("help")
+def help_(command: Annotated[list[str] | None, typer.Argument(help="Its name.")] = None) -> None:
+    """Print what a command does and takes, as --help after its name does.
+
+    Example: hapax help offsets rewind
+    """
+    app([*(command or ()), "--help"], prog_name="hapax")
 
 
 @app.command()
@@ -169,9 +179,9 @@ def init(
 
     Example: hapax init orders
     """
-    require_tools("dev")
-    with refusals(prefix="hapax: "):
-        from hapax.dev.project import create_project
+    screen.require_tools("dev")
+    with screen.refusals(prefix="hapax: "):
+        from hapax.dev import create_project
 
         written = create_project(name, Path())
     for file in written:

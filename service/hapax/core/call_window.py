@@ -33,16 +33,17 @@ from hapax.core.deduplicate import Claimed
 from hapax.core.errors import Poison
 from hapax.core.formats import BYTES, FormatOptions
 from hapax.core.identity import Identified
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.core.records import size_of
+from hapax.core.results import Undecided
 from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, Undecided, ended, sized_outputs
+from hapax.core.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
 
     from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.transform import Result
+    from hapax.core.results import Result
 
 
 CallOrder = Literal["key", "none"]

@@ -23,39 +23,26 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.offset_commit import CommittedMetadata
+from hapax.core.offset_commit import CommittedMetadata, Mark
 from hapax.core.records import size_of_all
-from hapax.core.transform import Failure
+from hapax.core.results import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-    from hapax.core.ports import AppliesAll, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record, TopicPartition
-    from hapax.core.transform import Result
+    from hapax.core.results import Result
 
 KILLED = "Killed"
 """Reason of the dead letter."""
 KILLS_MAX = 3
-
-
-class Mark(NamedTuple):
-    """The metadata of the offset that is being worked at.
-
-    deaths  how many processes will have died here if this one does
-    until   the end (exclusive) of what is worked on; None: as much as one batch may hold
-    """
-
-    deaths: int
-    until: int | None = None
-
-
-Marks = dict["TopicPartition", Mark]
 
 
 def marked(text: str | None, mark: Mark) -> str:
@@ -129,10 +116,7 @@ class Isolation:
         self._at_once = at_once
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:

@@ -24,8 +24,8 @@ from hapax.core.headers import (
     coordinates,
     without_hapax,
 )
-from hapax.core.ports import Message
-from hapax.core.transform import Cut, Failure
+from hapax.core.records import Message
+from hapax.core.results import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -101,12 +101,10 @@ def dead_letter(record: Record, *, readable: bool = True) -> DeadLetter | None:
 def is_original(one: DeadLetter, record: Record) -> bool:
     """Whether it is: a topic that was recreated has other records at the same offsets."""
     left, letter = _left_out(one.truncated), one.record
-    key_is_same = (
-        len(record.key or b"") == left["key"] if "key" in left else record.key == letter.key
-    )
+    same_key = len(record.key or b"") == left["key"] if "key" in left else record.key == letter.key
     return (
         len(record.value or b"") == left.get("value", -1)
-        and key_is_same
+        and same_key
         and record.timestamp_ms == left.get("timestamp", letter.timestamp_ms)
     )
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.identity import Identified, Identity
-    from hapax.core.ports import Asked, Batch, Claims, Clock, OwnerLookup
+    from hapax.core.ports import Asked, Claims, Clock, OwnerLookup
+    from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 

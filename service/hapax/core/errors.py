@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
 
 
 class ExitCode(IntEnum):
@@ -92,12 +92,11 @@ class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 
     ``refused``: by index into the messages sent, those that are surely to blame, with the reason;
-    brokers refuse whole sets of messages, so one counts only when it was alone in its set. The
-    core turns them into ``culprits``, by coordinates of their records. ``content``: what the batch
-    holds is the likely reason (too large, invalid), so repeating it as it is cannot help.
-    ``resolved``: false when the error came in or after the commit, so that only the group's
-    committed offsets show where to continue (an UNKNOWN answer to EndTxn may stand for an applied
-    commit).
+    brokers refuse whole sets of messages, so one counts only when it was alone in its set. The core
+    turns them into ``culprits``, by coordinates of their records. ``content``: what the batch holds
+    is the likely reason (too large, invalid), so repeating it as it is cannot help. ``resolved``:
+    false when the error came in or after the commit, so that only the group's committed offsets
+    show where to continue (an UNKNOWN answer to EndTxn may stand for an applied commit).
     """
 
     def __init__(

@@ -21,27 +21,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from hapax.core.batch_result import BatchResult, Begun, PhaseTimer
+from hapax.core.batch_result import BatchResult, Begun, Facts, PhaseTimer
 from hapax.core.dead_letters import condemn
 from hapax.core.deduplicate import IdWatch
-from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError, MemberFencedError, ProducerDeadError
+from hapax.core.identity import to_reference
 from hapax.core.later_calls import LaterCalls
-from hapax.core.offset_commit import send_progress
-from hapax.core.record_path import UNCHANGED, Facts, RecordPath, to_reference
+from hapax.core.record_path import UNCHANGED, RecordPath
 from hapax.core.records import Output
-from hapax.core.transform import Failure, Undecided, decided
+from hapax.core.results import Failure, Undecided
+from hapax.core.transform import decided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.crash_markers import Marks
     from hapax.core.deduplicate import Claiming
     from hapax.core.identity import Identified, Identity
+    from hapax.core.interrupt import Interrupt
     from hapax.core.limits import DeadLetterRate
+    from hapax.core.offset_commit import Marks
     from hapax.core.plan import Plan, Planner
-    from hapax.core.ports import AppliesAll, Batch, Clock, Interrupt, Source, Transaction
-    from hapax.core.records import Coordinates, Progress
-    from hapax.core.transform import Result
+    from hapax.core.ports import AppliesAll, Clock, Source, Transaction
+    from hapax.core.record_path import Batch
+    from hapax.core.records import Coordinates, Progress, TopicPartition
+    from hapax.core.results import Result
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -222,17 +225,13 @@ class ExactlyOnce:
         except (BatchAbortedError, ProducerDeadError) as error:
             error.transaction_s = self._clock.monotonic() - began_s
             if isinstance(error, BatchAbortedError):
-                _blame(error, batch, plan)
+                # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
+                blamed = {plan.sources[index]: why for index, why in error.refused.items()}
+                error.culprits = {
+                    (at := batch.coordinates(index)): condemn(at, why, plan.failures.get(index))
+                    for index, why in blamed.items()
+                }
             raise
-
-
-def _blame(error: BatchAbortedError, batch: Batch, plan: Plan) -> None:
-    """Name records: adapters know messages. DeadLetterLimitError: a letter is cut to its end."""
-    blamed = {plan.sources[index]: reason for index, reason in error.refused.items()}
-    error.culprits = {
-        (at := batch.coordinates(index)): condemn(at, reason, plan.failures.get(index))
-        for index, reason in blamed.items()
-    }
 
 
 def _name(batch: Batch, found: Identified) -> None:
@@ -269,3 +268,18 @@ def _progress(batch: Batch, done: int) -> Progress:
         record = batch.records[index]
         progress[(record.topic, record.partition)] = record.offset + 1
     return progress
+
+
+def send_progress(
+    source: Source,
+    transaction: Transaction,
+    progress: Mapping[TopicPartition, int],
+    marks: Marks | None = None,
+) -> None:
+    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
+    try:
+        commit = source.offset_commit(progress, marks)
+    except (BatchAbortedError, MemberFencedError):
+        transaction.abort()
+        raise
+    transaction.send_offsets(commit)

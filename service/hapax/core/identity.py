@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Retried
+    from hapax.core.record_path import Batch
     from hapax.core.records import Headers, Record
     from hapax.core.retry_later import RetryTopic
 
@@ -401,3 +402,10 @@ def _named(value: bytes | None, event: object) -> bytes | None:
         return None
     event_id, source = _ID.within(value, event), _SOURCE.within(value, event)
     return source + b"\0" + event_id if event_id and source and "specversion" in event else None
+
+
+def to_reference(batch: Batch, found: Identified) -> None:
+    """Let the rest of the batch take the reference."""
+    if isinstance(batch.records, RecordPath):
+        batch.records = list(batch.records)
+        found.ids, found.claims = list(found.ids), list(found.claims)

@@ -28,9 +28,7 @@ class JsonPointer:
     def __init__(self, text: str) -> None:
         if not _FORM.fullmatch(text):
             raise ValueError(f"{text} is no JSON pointer (RFC 6901): it is written like /order/id")
-        self._tokens = [
-            token.replace("~1", "/").replace("~0", "~") for token in text[1:].split("/")
-        ]
+        self._tokens = [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
 
     def find(self, value: bytes | None) -> bytes | None:
         """Return the text there; None: there is none. Raises Poison for what is no JSON."""

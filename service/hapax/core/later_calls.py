@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.dead_letters import REFUSED
-from hapax.core.retry_later import NOT_OURS, Later, put, put_again
-from hapax.core.transform import Failure
+from hapax.core.results import Failure, Later
+from hapax.core.retry_later import NOT_OURS, put, put_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.ports import AppliesAll, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import AppliesAll
     from hapax.core.records import Record
+    from hapax.core.results import Result
     from hapax.core.retry_later import Retrying
-    from hapax.core.transform import Result
 
 
 class LaterCalls:
@@ -26,13 +27,7 @@ class LaterCalls:
     ``now_ms``: Unix time in milliseconds, for due times outlive the process.
     """
 
-    def __init__(
-        self,
-        calls: AppliesAll,
-        retrying: Retrying,
-        *,
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, calls: AppliesAll, retrying: Retrying, *, now_ms: Callable[[], int]) -> None:
         assert retrying.topic is not None
         self._calls = calls
         self._retrying = retrying
@@ -40,10 +35,7 @@ class LaterCalls:
         self._now_ms = now_ms
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         known = {**self.not_due(records), **fates}
         called = self._calls.apply_all(records, interrupt, known)
@@ -63,10 +55,7 @@ class LaterCalls:
         return known
 
     def finish(
-        self,
-        records: Sequence[Record],
-        results: list[Result | None],
-        kept: Collection[int] = (),
+        self, records: Sequence[Record], results: list[Result | None], kept: Collection[int] = ()
     ) -> list[Result | None]:
         """Return results with the place where each record waits that asked for a later try.
 

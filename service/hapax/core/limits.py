@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.records import Coordinates, Record, TopicPartition
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
 
 
 _TEXT_MAX = 200

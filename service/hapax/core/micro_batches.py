@@ -361,9 +361,7 @@ class InputLogs(msgspec.Struct, frozen=True, kw_only=True):
             for topic in now.epochs
             if (found := now.topics.get(topic, self.topics.get(topic))) is not None
         }
-        epochs = {
-            topic: self.epochs.get(topic, {}) | leaders for topic, leaders in now.epochs.items()
-        }
+        epochs = {name: self.epochs.get(name, {}) | leaders for name, leaders in now.epochs.items()}
         cluster = self.cluster if now.cluster is None else now.cluster
         return msgspec.structs.replace(now, cluster=cluster, topics=topics, epochs=epochs)
 

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.errors import BatchAbortedError
 from hapax.core.span import Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Source, Transaction
     from hapax.core.records import TopicPartition
 
 
@@ -151,16 +149,15 @@ def require_assigned(
         raise BatchAbortedError(f"partitions are no longer assigned: {sorted(foreign)}")
 
 
-def send_progress(
-    source: Source,
-    transaction: Transaction,
-    progress: Mapping[TopicPartition, int],
-    marks: Marks | None = None,
-) -> None:
-    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
-    try:
-        commit = source.offset_commit(progress, marks)
-    except (BatchAbortedError, MemberFencedError):
-        transaction.abort()
-        raise
-    transaction.send_offsets(commit)
+class Mark(NamedTuple):
+    """The metadata of the offset that is being worked at.
+
+    deaths  how many processes will have died here if this one does
+    until   the end (exclusive) of what is worked on; None: as much as one batch may hold
+    """
+
+    deaths: int
+    until: int | None = None
+
+
+Marks = dict["TopicPartition", Mark]

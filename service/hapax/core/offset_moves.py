@@ -39,9 +39,8 @@ class Target(NamedTuple):
         topic, *numbers = text.split("/")
         plain = all(each.isascii() and each.isdecimal() and len(each) < 20 for each in numbers)  # noqa: PLR2004 - digits of an offset
         if not topic or len(numbers) > 2 or not plain:  # noqa: PLR2004 - partition and offset
-            raise ConfigurationError(
-                [f"{text}: write TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET"]
-            )
+            problem = f"{text}: write TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET"
+            raise ConfigurationError([problem])
         return cls(topic, *map(int, numbers))
 
 

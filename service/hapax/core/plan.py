@@ -9,7 +9,7 @@ set it, and what the function makes is new.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -27,18 +27,19 @@ from hapax.core.headers import (
     without_hapax,
     without_retry,
 )
-from hapax.core.ports import Message
-from hapax.core.record_path import Prepared, RecordPath, by_reference
-from hapax.core.retry_later import OFF, Later, Put
-from hapax.core.transform import Cut, Failure, Undecided
+from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
+from hapax.core.records import Message, Output
+from hapax.core.results import Cut, Failure, Later, Put, Undecided
+from hapax.core.retry_later import OFF
+from hapax.core.transform import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hapax.core.headers import Wire
-    from hapax.core.records import Output, Progress, Record
+    from hapax.core.records import Progress, Record
+    from hapax.core.results import Result
     from hapax.core.retry_later import RetryTopic
-    from hapax.core.transform import Result
 
 
 APART = b","
@@ -255,7 +256,7 @@ class Planner:
             name = self._to.retry.name
             return [Message(name, record.value, record.key, result.level, None, headers)]
         if isinstance(result, Undecided):  # of a schema none comes so far (transform.decided)
-            raise result.error()
+            raise error_of(result)
         if isinstance(result, Later):  # that nothing has set up
             result = Failure(result.reason, f"{result.text}; {OFF}", result.attempts)
         plan.failures[index] = result
@@ -313,3 +314,15 @@ def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
 
 def _short(pair: tuple[str, bytes | None]) -> bool:
     return len(pair[1] or b"") <= SHORT_BYTES
+
+
+def by_reference(results: Sequence[Any], records: RecordPath) -> list[Result | None]:
+    """Return results as the reference has them: tuples of outputs."""
+    return [
+        (Output(records[index].value),)
+        if result is UNCHANGED
+        else (result,)
+        if isinstance(result, Output)
+        else result
+        for index, result in enumerate(results)
+    ]

@@ -5,100 +5,24 @@ Adapters implement these; memory adapters do it for tests, and one contract suit
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.core.record_path import RecordPath
-from hapax.core.records import Coordinates
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from hapax.core.batch_result import BatchResult, Begun
-    from hapax.core.crash_markers import Marks
-    from hapax.core.offset_commit import CommittedMetadata, OffsetCommit
-    from hapax.core.records import Progress, Record, TopicPartition
-    from hapax.core.transform import Failure, Result
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.offset_commit import CommittedMetadata, Marks, OffsetCommit
+    from hapax.core.record_path import Batch
+    from hapax.core.records import Coordinates, Message, Progress, Record, TopicPartition
+    from hapax.core.results import Result
 
 
-SLICE_S: Final = 0.01
-"""How late a pause hears that it is to end."""
 IN_DOUBT = "a request of the last transaction may still be on its way"
 """Why nothing begins before a new producer is registered."""
-
-
-class KilledError(BaseException):
-    """A kill, as simulations raise it in business code: nothing may stop it, as with a real one."""
-
-
-def is_from_outside(error: BaseException) -> bool:
-    """Whether a person or a simulated kill ends the process, and not what business code raises.
-
-    Only Python's own handler of SIGINT raises, in the main thread: the service has one that
-    records, and processes that make calls have none, so that there only business code does.
-    """
-    return isinstance(error, KilledError) or (
-        isinstance(error, KeyboardInterrupt)
-        and threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-
-
-@contextmanager
-def without_ctrl_c() -> Iterator[None]:
-    """Ignore SIGINT meanwhile: for processes to which no person speaks."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class Interrupt:
-    """Makes step 4 end early: what is transformed so far makes the batch.
-
-    Set from a signal handler or the watchdog's thread, hence plain attributes.
-
-    record    whose call is made: the watchdog counts the time of its attempt
-    attempts  begun after the first ones; ``pausing``: between two of them
-    long      the record whose call has taken so long that no further attempt may begin
-    bytes     of the outputs so far; beyond ``bytes_max`` it is due
-    """
-
-    def __init__(self) -> None:
-        self.due = self.pausing = False
-        self.bytes, self.bytes_max = 0, 1 << 62
-        self.record: Record | None = None
-        self.long: Record | None = None
-        self.attempts = 0
-
-    def weigh(self, size: int) -> None:
-        """Take note of how many bytes the outputs have by now."""
-        self.bytes = size
-        if size > self.bytes_max:
-            self.due = True
-
-    def again(self, pause_s: float) -> bool:
-        """Pause before another attempt at the record; False: there is no time for one."""
-        if self.long is not None and self.long is self.record:
-            return False
-        self.pausing = True
-        self.pause(pause_s)
-        self.attempts += 1
-        self.pausing = False
-        return True
-
-    def pause(self, seconds: float) -> None:
-        """Wait so long, or until step 4 is to end early."""
-        until_s = time.monotonic() + seconds
-        while not self.due and (left_s := until_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, SLICE_S))
 
 
 class Changes(msgspec.Struct, gc=False):
@@ -139,46 +63,6 @@ class Stuck(NamedTuple):
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""
-
-
-class Batch(msgspec.Struct, gc=False):
-    """What one intake found.
-
-    records  per partition in order, already free of everything below the next offset; a list, or
-             the native ones (record_path.py)
-    first    per partition the offset of its first record here: where a rewind goes
-    next     per partition the next offset to read once these records have had their effect; it
-             may be after control records and aborted data, and a partition may be here
-             without records (end-of-partition events)
-    unreadable  by index: records that the client cannot decode whole, with the reason
-    marks    what to write into the metadata of the offsets that this batch commits
-    base     per partition, with its first batch since the assignment: the offset that was committed
-             then; it may lie below ``first``, where there is no record (deduplicate.py)
-    """
-
-    records: Sequence[Record]
-    first: Progress
-    next: Progress
-    unreadable: dict[int, str] = msgspec.field(default_factory=dict)
-    marks: Marks = msgspec.field(default_factory=dict)
-    base: Progress = msgspec.field(default_factory=dict)
-
-    def coordinates(self, index: int) -> Coordinates:
-        """Return those of one record, also after its batch was sent."""
-        if isinstance(self.records, RecordPath):
-            return Coordinates(*self.records.coordinates(index))
-        return self.records[index].coordinates
-
-
-class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One record to produce, ready for the wire. In a spool it lies as an array of its fields."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    partition: int  # -1: the partitioner chooses
-    timestamp_ms: int | None  # None: that of writing
-    headers: list[tuple[str, bytes | None]]
 
 
 Why = Literal[
@@ -279,10 +163,7 @@ class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results of the records, in their order: of all, or of a prefix.
 
@@ -334,28 +215,6 @@ class Transaction(Protocol):
         """Make none of it visible. Raises ProducerDeadError when that is not certain."""
 
 
-class Core(Protocol):
-    """Runs batches; ``ExactlyOnce`` is the one that does the work."""
-
-    def ask(self, batch: Batch) -> Begun:
-        """Do what can be done for a batch while the one before it is in work."""
-
-    def admit(self, batch: Batch) -> Begun:
-        """Take the steps before the transform, for records that enter a window (call_window.py)."""
-
-    def run(
-        self,
-        batch: Batch,
-        rejected: Mapping[Coordinates, Failure],
-        attempt: int,
-        begun: Begun | None = None,
-    ) -> BatchResult:
-        """Give every record of ``batch`` its one effect, or raise and leave none."""
-
-    def end(self, progress: Progress, marks: Marks | None = None) -> None:
-        """Commit progress alone, without a record; ``marks`` as in ``offset_commit``."""
-
-
 class Asked(Protocol):
     """A claim that is on its way; ``answer`` or ``drop`` ends it, and either may come late.
 
@@ -374,10 +233,7 @@ class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
 
     def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
+        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
     ) -> Asked:
         """Send what ``claim`` sends, and return before the answer; raises nothing of the store.
 
@@ -431,6 +287,19 @@ class OwnerLookup(Protocol):
 
         ``Batch.next``: by partition, the first that was not looked at for want of time or room.
         """
+
+
+class Tell(Protocol):
+    """Hears how far long work is."""
+
+    def __call__(
+        self, what: str, done: int | None = None, total: int | None = None, note: str = "", /
+    ) -> None:
+        """Hear of ``what``, as often as it moves; ``done``, ``total``: None where not known."""
+
+
+def silent(*_said: object) -> None:
+    """Hear, and show nothing: a ``Tell``."""
 
 
 class Clock(Protocol):

@@ -14,20 +14,20 @@ must equal (tests compare both, and the first records of a process go through bo
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from hapax.core.records import Output, Record
+from hapax.core.records import Coordinates, Output, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.core.identity import Identified
-    from hapax.core.ports import Batch, Interrupt, Message
-    from hapax.core.transform import Result
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.offset_commit import Marks
+    from hapax.core.records import Message, Progress
+    from hapax.core.results import Result
 
 UNCHANGED: Final = Output(None)
 """The result that stands for the record as it is, by identity: no object is made for each."""
@@ -133,66 +133,30 @@ class Prepared(Sequence["Message"]):
         return self._reference()[index]
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What telemetry reports of the records of a batch, without any of them."""
+class Batch(msgspec.Struct, gc=False):
+    """What one intake found.
 
-    records: int
-    inputs: dict[str, int]
-    without_id: int
-    bytes_in: int
-    oldest_timestamp_ms: int
-    newest_timestamp_ms: int
+    records  per partition in order, already free of everything below the next offset; a list, or
+             the native ones (record_path.py)
+    first    per partition the offset of its first record here: where a rewind goes
+    next     per partition the next offset to read once these records have had their effect; it
+             may be after control records and aborted data, and a partition may be here
+             without records (end-of-partition events)
+    unreadable  by index: records that the client cannot decode whole, with the reason
+    marks    what to write into the metadata of the offsets that this batch commits
+    base     per partition, with its first batch since the assignment: the offset that was committed
+             then; it may lie below ``first``, where there is no record (deduplicate.py)
+    """
 
-    @classmethod
-    def of(cls, batch: Batch, ids: Sequence[bytes], done: int) -> Facts:
-        """Return those of the first ``done`` records."""
-        records = batch.records
-        if isinstance(records, RecordPath):
-            bytes_in, oldest_ms, newest_ms, found = records.facts(done)
-            inputs = _inputs(batch, records, done)
-            return cls(done, inputs, done - found, bytes_in, oldest_ms, newest_ms)
-        if done < len(records):
-            records = records[:done]
-        timestamps_ms = [record.timestamp_ms for record in records]
-        # The sum of ``size_of``, at a third of its cost.
-        fields = sum([len(record.value or b"") + len(record.key or b"") for record in records])
-        pairs = [record.headers for record in records if record.headers]
-        return cls(
-            done,
-            _inputs(batch, records, done),
-            sum([not each for each in ids[:done]]),
-            fields + sum([len(name) + len(value or b"") for each in pairs for name, value in each]),
-            min(timestamps_ms, default=0),
-            max(timestamps_ms, default=0),
-        )
+    records: Sequence[Record]
+    first: Progress
+    next: Progress
+    unreadable: dict[int, str] = msgspec.field(default_factory=dict)
+    marks: Marks = msgspec.field(default_factory=dict)
+    base: Progress = msgspec.field(default_factory=dict)
 
-
-def _inputs(batch: Batch, records: Sequence[Record], done: int) -> dict[str, int]:
-    topics = {topic for topic, _partition in batch.first}
-    if len(topics) == 1:  # the common case, without looking at each record
-        return {topics.pop(): done}
-    if not isinstance(records, RecordPath):
-        return dict(Counter([record.topic for record in records]))
-    counts: Counter[str] = Counter()
-    for topic, _partition, start, count, *_ in records.runs:
-        counts[topic] += max(0, min(count, done - start))
-    return dict(+counts)
-
-
-def by_reference(results: Sequence[Any], records: RecordPath) -> list[Result | None]:
-    """Return results as the reference has them: tuples of outputs."""
-    return [
-        (Output(records[index].value),)
-        if result is UNCHANGED
-        else (result,)
-        if isinstance(result, Output)
-        else result
-        for index, result in enumerate(results)
-    ]
-
-
-def to_reference(batch: Batch, found: Identified) -> None:
-    """Let the rest of the batch take the reference."""
-    if isinstance(batch.records, RecordPath):
-        batch.records = list(batch.records)
-        found.ids, found.claims = list(found.ids), list(found.claims)
+    def coordinates(self, index: int) -> Coordinates:
+        """Return those of one record, also after its batch was sent."""
+        if isinstance(self.records, RecordPath):
+            return Coordinates(*self.records.coordinates(index))
+        return self.records[index].coordinates

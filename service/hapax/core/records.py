@@ -132,3 +132,14 @@ record took 1,079 MiB."""
 def size_of_all(outputs: Sequence[Output]) -> int:
     """Return what the outputs of one record cost in bytes; one alone costs what it holds."""
     return OUTPUT_BYTES * max(0, len(outputs) - 1) + sum(map(size_of, outputs))
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One record to produce, ready for the wire. In a spool it lies as an array of its fields."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int  # -1: the partitioner chooses
+    timestamp_ms: int | None  # None: that of writing
+    headers: list[tuple[str, bytes | None]]

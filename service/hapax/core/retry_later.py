@@ -32,6 +32,7 @@ from hapax.core.durations import duration_ms
 from hapax.core.errors import Poison, RetryLater
 from hapax.core.headers import Retried, without_retry
 from hapax.core.records import Coordinates, Record
+from hapax.core.results import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,26 +69,6 @@ def create_command(topic: str, *, existing: bool = False) -> str:
         f"kafka-topics.sh --create --topic {topic} --partitions {LEVELS}"
         " --config cleanup.policy=delete --config retention.ms=604800000"
     )
-
-
-class Later(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Business code asked for a later try, or the policy did; ``attempts``: calls of this time.
-
-    after_ms  None: the policy's delay
-    """
-
-    after_ms: int | None
-    reason: str
-    text: str
-    attempts: int
-
-
-class Put(msgspec.Struct, frozen=True, gc=False):
-    """The record waits on. ``called``: it asked for a later try; else it was not due yet."""
-
-    retried: Retried
-    level: int
-    called: bool
 
 
 class RetryTopic(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from hapax.core.headers import SOURCE, TRUNCATED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
 
 
 UNLIMITED: Final = (1 << 63) - 1

@@ -21,8 +21,8 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from functools import lru_cache
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,16 +38,18 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.headers import is_header, is_text
-from hapax.core.ports import Interrupt, is_from_outside
+from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
-from hapax.core.retry_later import OFF, Later, Put, Retrying, delay_of
+from hapax.core.results import Failure, Later, Undecided
+from hapax.core.retry_later import OFF, Retrying, delay_of
 from hapax.core.working_folder import import_own, shadowed_files
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from hapax.core.ports import Batch
+    from hapax.core.record_path import Batch
+    from hapax.core.results import Result
 
     Answer = Output | bytes | str
     Transform = Callable[[Record], Answer | Iterable[Answer] | None]
@@ -59,62 +61,20 @@ OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
 FINAL = (Poison, RetryLater, SchemasUnavailableError)
 """After these a record is not called again at once."""
+_FIELDS = ("struct_fields", "dataclass_fields", "attrs_attrs", "pydantic_fields")
+_SEVERAL = {list, tuple, GeneratorType}
 _LIST = re.compile(r"(\w+\.)*(list|List|Sequence)\b")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class DataWithoutFormat(Poison):
-    """A dict was returned, and nothing says how it is written: so will be all of its kind."""
+    """Data with fields was returned, and nothing says how it is written, nor any of its kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: object) -> None:
         super().__init__(
-            "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict: set it to json,"
-            " avro, protobuf or json-schema, or return bytes"
+            f"HAPAX_OUTPUT__FORMAT is not set, and the transform returned a {type(data).__name__}:"
+            " set it to json, avro, protobuf or json-schema, or return bytes"
         )
-
-
-class Cut(IntEnum):
-    """What a dead letter leaves out: each step after the brokers refused the one before.
-
-    VALUE  the value
-    ALL    also key, headers and timestamp of the record: its coordinates and the reason remain
-    """
-
-    NOTHING = 0
-    VALUE = 1
-    ALL = 2
-
-
-class Failure(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """Business code did not answer for this record: it becomes a dead letter."""
-
-    reason: str  # type of the error, a bounded set for metrics
-    text: str
-    attempts: int
-    cut: Cut = Cut.NOTHING
-
-
-class Undecided(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A schema was not to be had: nothing is known of the record, which is called again.
-
-    refused  no waiting helps; ``unset``: nor another schema, for a setting is missing
-    """
-
-    reason: str
-    key: str = ""
-    refused: bool = False
-    unset: bool = False
-
-    def error(self) -> SchemasUnavailableError | StopError:
-        if self.unset:
-            return ConfigurationError([self.reason])
-        if self.refused:
-            return PreflightError([self.reason])
-        return SchemasUnavailableError(self.reason, key=self.key)
-
-
-Result = tuple[Output, ...] | Failure | Later | Put | Undecided
-"""What one record's call came to; Later and Put: it waits (retry_later.py)."""
 
 
 def identity(record: Record) -> Output:
@@ -143,10 +103,7 @@ class Transformer:
         self._interrupt = Interrupt()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt
@@ -229,6 +186,14 @@ def ended(
     return Later(after_ms, reason or type(error).__name__, _text(error), attempts)
 
 
+def error_of(result: Undecided) -> SchemasUnavailableError | StopError:
+    if result.unset:
+        return ConfigurationError([result.reason])
+    if result.refused:
+        return PreflightError([result.reason])
+    return SchemasUnavailableError(result.reason, key=result.key)
+
+
 def _text(error: BaseException) -> str:
     """Return text that logs, metrics and headers can hold: records bring lone surrogates in."""
     try:
@@ -254,8 +219,8 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
     for output in outputs:
         value = output.value
         if value is not None and type(value) is not bytes:
-            if isinstance(value, dict):
-                raise DataWithoutFormat
+            if _has_fields(value):
+                raise DataWithoutFormat(value)
             raise Poison(f"Output.value must be bytes or None, not {type(value).__name__}")
         if (
             output.headers != ()
@@ -273,7 +238,7 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
 
 
 def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
-    if isinstance(answer, bytes | str | dict):
+    if type(answer) not in _SEVERAL and (isinstance(answer, bytes | str) or _has_fields(answer)):
         return (_output(answer),), 0
     if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
@@ -294,14 +259,21 @@ def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]
     return tuple(outputs), max(0, size - OUTPUT_BYTES)
 
 
+def _has_fields(answer: object) -> bool:
+    """Whether it is a dict, or of a class of msgspec, dataclasses, attrs, pydantic or Protobuf."""
+    kind = type(answer)
+    named = any(hasattr(kind, f"__{name}__") for name in _FIELDS) or hasattr(kind, "DESCRIPTOR")
+    return (named or issubclass(kind, dict)) and not issubclass(kind, Output | Record | type)
+
+
 def _output(answer: object) -> Output:
-    if isinstance(answer, dict):
-        raise DataWithoutFormat
     if isinstance(answer, str):
         if not is_text(answer):
             raise Poison(f"text that a transform returns must fit UTF-8: {answer!r:.300}")
         answer = answer.encode()
     if not isinstance(answer, bytes):
+        if _has_fields(answer):
+            raise DataWithoutFormat(answer)
         raise Poison(f"a transform yields Output, not {type(answer).__name__}")
     return Output(bytes(answer))
 
@@ -359,7 +331,7 @@ def decided(
             keep(batch, results)
             if index:
                 return results[:index]
-            error = result.error()
+            error = error_of(result)
             if isinstance(error, SchemasUnavailableError):
                 error.where = batch.coordinates(0)[:2]
             raise error
@@ -473,15 +445,13 @@ _NONE_TAKEN: Any = object()
 
 def _parameter(function: Callable[..., Any]) -> Any:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        given = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return None  # written in C, without a signature: it is called with one record
-    needed = [one for one in parameters if one.default is one.empty and one.kind in _POSITIONAL]
-    named = [one for one in parameters if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
-    places = [
-        one for one in parameters if one.kind in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}
-    ]
-    if not parameters and (_yields(function) or _yields(function, asynchronous=True)):
+    needed = [one for one in given if one.default is one.empty and one.kind in _POSITIONAL]
+    named = [one for one in given if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
+    places = [one for one in given if one.kind in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}]
+    if not given and (_yields(function) or _yields(function, asynchronous=True)):
         return _NONE_TAKEN
     if len(needed) > 1 or named or not places:
         raise ValueError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.headers import SOURCE, coordinates
+from hapax.core.ports import silent
 from hapax.demo.orders import ORDINARY_PRICED, PARTITIONS
 from hapax.demo.stage import OUTPUTS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Stage, committed
 from hapax.operations.reading import read_ranges, undecided
@@ -60,17 +61,15 @@ def _round(stage: Stage, first: ManagedProcess, second: ManagedProcess) -> list[
     phase(f"kill -9 {first.name}, and the ordinary loop")
     # Both are frozen first, for as long as it takes to see that transactions exist.
     other = freeze_uncommitted(stage)
-    struck = kill(
-        stage, other, [DemoFault("kill", first.name, freeze_inside(stage, first))], [first]
-    )
+    done = kill(stage, other, [DemoFault("kill", first.name, freeze_inside(stage, first))], [first])
     phase(f"Freezing {second.name} for more than {SESSION_TIMEOUT_S} s")
-    struck += freeze(stage, second)
+    done += freeze(stage, second)
     phase("kill -9 both workers at once, and the ordinary loop")
     other, workers = freeze_uncommitted(stage), [first, second]
     for worker in workers:  # each right after a commit of its own
         stage.await_commit(worker, worker.position())
     faults = [DemoFault("kill", worker.name, "committing batch after batch") for worker in workers]
-    return struck + kill(stage, other, faults, workers)
+    return done + kill(stage, other, faults, workers)
 
 
 def noted(stage: Stage, *faults: DemoFault) -> list[DemoFault]:
@@ -173,8 +172,6 @@ def _last_sources(stage: Stage) -> list[tuple[int, int]]:
     outputs = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
     ends = stage.ordinary_offsets.last_stable(outputs)
     spans = {where: (end - 1, end) for where, end in ends.items() if end}
-    found = read_ranges(stage.ordinary_settings, spans, lambda _text: None, "")
-    sources = [
-        coordinates(dict(one.record.headers).get(SOURCE)) for chunk in found for one in chunk
-    ]
-    return [(source.partition, source.offset) for source in sources if source is not None]
+    found = read_ranges(stage.ordinary_settings, spans, silent, "")
+    named = [coordinates(dict(one.record.headers).get(SOURCE)) for chunk in found for one in chunk]
+    return [(source.partition, source.offset) for source in named if source is not None]

@@ -16,7 +16,7 @@ from contextlib import closing
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -42,8 +42,6 @@ from hapax.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import ExitStack
-
-    from hapax.demo.story import Screen
 
 APP, ORDINARY = "demo", "ordinary"
 SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S = 6, 4
@@ -81,6 +79,14 @@ Kind = TypeVar("Kind", bound=ManagedProcess)
 
 class DemoError(HapaxError):
     """The demo cannot continue. The message says what happened, with a log's last lines."""
+
+
+class Screen(Protocol):
+    """Where the demo shows its phase, what has happened, and figures that move."""
+
+    def phase(self, text: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def figures(self, text: str) -> None: ...
 
 
 class Stage:
@@ -184,8 +190,7 @@ class Stage:
         for process in self._watched - {self.ordinary}:
             if not process.running:
                 raise ended_by_itself(process)
-        if self.publisher.error is not None:
-            raise DemoError(f"publishing failed: {self.publisher.error}")
+        self.publisher.check()
         if self.ordinary in self._watched and not self.ordinary.running:
             # As any supervisor would. It has no exactly-once promise to break.
             self.ordinary.start()
@@ -302,7 +307,6 @@ class OrderPublisher(threading.Thread):
     visible  records sent plainly or in committed transactions; ``events``: the ids among them;
              ``last``: the last offset of these in each partition
     aborted  records in transactions that were aborted
-    error    what ended it before its time
     """
 
     def __init__(self, bootstrap_servers: str, traffic: Traffic, rate: int) -> None:
@@ -321,7 +325,7 @@ class OrderPublisher(threading.Thread):
         self.visible = self.aborted = 0
         self.events: set[bytes] = set()
         self.last: dict[int, int] = {}
-        self.error: Exception | None = None
+        self._error: Exception | None = None
 
     @property
     def published(self) -> int:
@@ -331,7 +335,12 @@ class OrderPublisher(threading.Thread):
         try:
             self._publish()
         except Exception as error:  # noqa: BLE001 - as above
-            self.error = error
+            self._error = error
+
+    def check(self) -> None:
+        """Raise DemoError for what ended it before its time."""
+        if self._error is not None:
+            raise DemoError(f"publishing failed: {self._error}")
 
     def stop(self) -> None:
         self._asked_to_stop.set()
@@ -364,14 +373,8 @@ class OrderPublisher(threading.Thread):
         if fate is not Fate.PLAIN:
             producer.begin_transaction()
         for one in events:
-            producer.produce(
-                ORDERS,
-                one.value,
-                one.key,
-                one.partition,
-                on_delivery=delivered,
-                headers=[("message-id", one.id)],
-            )
+            what = (ORDERS, one.value, one.key, one.partition)
+            producer.produce(*what, on_delivery=delivered, headers={"message-id": one.id})
         producer.poll(0)
         if failures:
             raise KafkaException(failures[0])

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.demo.faults import DemoFault, break_workers
 from hapax.demo.orders import DEAD_LETTERS, ORDINARY_DEAD_LETTERS
 from hapax.demo.spark import HandOver, SparkStage, break_spark, check_spark
-from hapax.demo.stage import DemoError, Stage, committed, ended_by_itself, lag
+from hapax.demo.stage import DemoError, Screen, Stage, committed, ended_by_itself, lag
 from hapax.operations.audit.result import Audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DRAIN_TIMEOUT_S, _AUDIT_TIMEOUT_S = 120.0, 600.0
+_DRAIN_TIMEOUT_S, _AUDIT_S = 120.0, 600.0
 _DEAD_LETTERS = {DEAD_LETTERS, ORDINARY_DEAD_LETTERS}
 _KINDS = {
     "missing": "lost",
@@ -29,16 +29,6 @@ _KINDS = {
     "from_aborted": "from_aborted",
 }
 """Classes of the audit, as the demo counts them; all others are ``wrong``."""
-
-
-class Screen(Protocol):
-    """Where the demo shows its phase, what has happened, and figures that move."""
-
-    def phase(self, text: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def figures(self, text: str) -> None: ...
 
 
 class DemoVerdict(msgspec.Struct):
@@ -132,8 +122,7 @@ def tell(stage: Stage, seconds: float) -> DemoSummary:
     left_s = max(0.0, until_s - time.monotonic())
     stage.wait(lambda: time.monotonic() > until_s, "time passes", left_s + 1.0)
     stage.publisher.stop()
-    if stage.publisher.error is not None:
-        raise DemoError(f"publishing failed: {stage.publisher.error}")
+    stage.publisher.check()
     exit_codes = _drain(stage)
     hapax, loop = _judged(stage)
     publisher, ordinary = stage.publisher, stage.ordinary.name
@@ -173,11 +162,7 @@ def _judged(stage: Stage) -> list[DemoVerdict]:
     stage.screen.phase("hapax audit of both: every record is read back and compared")
     for process in stage.judges:
         process.start()
-    stage.wait(
-        lambda: not any(process.running for process in stage.judges),
-        "both audits end",
-        _AUDIT_TIMEOUT_S,
-    )
+    stage.wait(lambda: not any(one.running for one in stage.judges), "both audits end", _AUDIT_S)
     verdicts = []
     for process in stage.judges:
         text = process.log.read_text(encoding="utf-8")
@@ -201,8 +186,8 @@ def verdict_of(found: Audit, events: int) -> DemoVerdict:
         counts[kind] += count
         examples.setdefault(kind, []).extend(found.examples.get(name, ()))
     # The topics of the demo are its own, and what the rule takes is no dead letter.
-    counts["wrong"] += sum(one.foreign for one in found.outputs)
-    counts["wrong"] += found.totals.get("unexpected_dead", 0)
+    foreign = sum(one.foreign for one in found.outputs)
+    counts["wrong"] += foreign + found.totals.get("unexpected_dead", 0)
     dead = sum(one.records for one in found.outputs if one.bounds.topic in _DEAD_LETTERS)
     return DemoVerdict(
         records_in=found.totals["records"],

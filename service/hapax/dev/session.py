@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
+from hapax.core.ports import silent
 from hapax.operations.publish import Lines, publish
 from hapax.operations.reading import consume
 from hapax.sandbox import Sandbox
@@ -140,7 +141,7 @@ class DevSession:
 
     def _publish(self, lines: Iterable[bytes]) -> None:
         how = Lines(topic=self.settings.input.topics[0], headers=self._options.headers)
-        publish(self.settings, how, lines, lambda _text: None, transactional=False)
+        publish(self.settings, how, lines, silent, transactional=False)
 
     def _publish_each(self, lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -156,13 +157,9 @@ class DevSession:
         shown: Progress = {}
         while not self._ending.is_set():
             try:
-                for records in consume(
-                    self.settings,
-                    self._outputs(),
-                    start=start,
-                    follow=True,
-                    stopping=self._ending.is_set,
-                ):
+                ending, named = self._ending.is_set, self._outputs()
+                found = consume(self.settings, named, start=start, follow=True, stopping=ending)
+                for records in found:
                     for record in records:
                         where = (record.topic, record.partition)
                         if record.offset >= shown.get(where, 0):

@@ -20,19 +20,20 @@ from hapax.core.batch_result import Begun
 from hapax.core.crash_markers import size_of_results
 from hapax.core.deduplicate import Claimed
 from hapax.core.identity import Identified
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from hapax.core.batch_result import BatchResult
+    from hapax.core.batch_result import BatchResult, Core
     from hapax.core.call_window import Call, Window
     from hapax.core.crash_markers import Isolation
     from hapax.core.errors import HapaxError
+    from hapax.core.interrupt import Interrupt
     from hapax.core.limits import Pace, RetryPolicy
-    from hapax.core.ports import Core, Interrupt, Source
+    from hapax.core.ports import Source
     from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
     from hapax.engines.idle_offsets import Bounds
     from hapax.engines.overlapping_calls import SlotCalls
     from hapax.engines.suspects import Suspects

@@ -17,25 +17,27 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import Death, IsolationError, KilledFromOutside
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
-from hapax.core.retry_later import Later
-from hapax.core.transform import Failure, Undecided, load_form
+from hapax.core.results import Failure, Later, Undecided
+from hapax.core.transform import load_form
 from hapax.core.working_folder import import_path
-from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
+from hapax.engines import overlapping_calls
 from hapax.engines.watchdog import TICK_S, Watchdog
+from hapax.telemetry.logs import configure_logs, relay
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from hapax.core.transform import Result, Transformer
+    from hapax.core.results import Result
+    from hapax.core.transform import Transformer
 
 
 MODULE = "hapax.engines.isolated_calls"
@@ -44,10 +46,12 @@ LOAD_S = 60.0
 """A limit on calls says nothing about what is imported and set up before the first one."""
 SILENT_S = 5.0
 """Beyond its limit, after which an attempt that lets no other thread run counts as hanging."""
-BEAT, HUNG = b"", b"hung"
+BEAT, HUNG, SAID = b"", b"hung", b"said"
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
-_LIMITS = msgspec.msgpack.Decoder(tuple[CallLimits, float, float])
-_RESULTS = msgspec.msgpack.Decoder(list[tuple[Output, ...] | Failure | Later | Undecided])
+_LIMITS = msgspec.msgpack.Decoder(tuple[CallLimits, float, float, dict[str, str]])
+_RESULTS = msgspec.msgpack.Decoder(
+    tuple[list[tuple[Output, ...] | Failure | Later | Undecided], list[Any]]
+)
 
 
 class IsolatedCalls:
@@ -57,14 +61,20 @@ class IsolatedCalls:
     limits     how calls are made
     limit_s    longest attempt, by the other process's own watchdog
     whole_s    what all attempts at a record may take, and loading, which has at least ``LOAD_S``
+    names      app, instance and engine, for hapax/context.py; what it logs and counts is sent here
     """
 
     def __init__(
-        self, transform: str | None, limits: CallLimits, limit_s: float, whole_s: float = math.inf
+        self,
+        transform: str | None,
+        limits: CallLimits,
+        limit_s: float,
+        whole_s: float = math.inf,
+        **names: str,
     ) -> None:
         limits = msgspec.structs.replace(limits, timeout_s=limits.timeout_s or limit_s)
         # With secrets: no list of processes shows them.
-        self._limits = msgspec.msgpack.encode((limits, limit_s, whole_s))
+        self._limits = msgspec.msgpack.encode((limits, limit_s, whole_s, names))
         self._transform = transform or ""
         self._limit_s = limit_s
         self._load_s = max(LOAD_S, whole_s if math.isfinite(whole_s) else limit_s)
@@ -75,7 +85,7 @@ class IsolatedCalls:
         channel = self._channel or self._start()
         try:
             send(channel, msgspec.msgpack.encode(records))
-            results: Sequence[Result] = _RESULTS.decode(self._answer(channel))
+            results, counted = _RESULTS.decode(self._answer(channel))
         except TimeoutError:
             self.close()
             raise Death(f"it did not return within {self._limit_s:g} s", hung=True) from None
@@ -83,6 +93,7 @@ class IsolatedCalls:
             how = self._end()
             ended = KilledFromOutside if how.endswith(FROM_OUTSIDE) else Death
             raise ended(how, hung=False) from None
+        overlapping_calls.add_counted(counted)
         return results
 
     def _answer(self, channel: socket.socket) -> bytes:
@@ -99,10 +110,10 @@ class IsolatedCalls:
                 silent_s += TICK_S
                 continue
             channel.settimeout(self._load_s)
-            frame, silent_s = receive(channel), 0.0
+            frame, silent_s = _heard(channel), 0.0
             if frame == HUNG:
                 break
-            if frame != BEAT:
+            if frame not in {BEAT, SAID}:
                 return frame
         raise TimeoutError
 
@@ -136,7 +147,8 @@ class IsolatedCalls:
         self._channel = ours
         try:
             send(ours, self._limits)
-            receive(ours)
+            while _heard(ours) == SAID:
+                pass
         except (EOFError, OSError) as error:
             within = ""
             if isinstance(error, TimeoutError):
@@ -177,6 +189,13 @@ _SHARE = 0.9
 """Of the memory that is left: the rest is for the process that waits."""
 
 
+def _heard(source: socket.socket) -> bytes:
+    """Return one frame; SAID: a line of business code's, which is logged here."""
+    frame = receive(source)
+    said = frame.startswith(SAID) and relay(frame.removeprefix(SAID))
+    return SAID if said else frame
+
+
 def send(to: socket.socket, content: bytes) -> None:
     to.sendall(FRAME.pack(len(content)) + content)
 
@@ -202,47 +221,51 @@ def main(words: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # no person raises KeyboardInterrupt then
     _end_with_parent()
     _limit_memory()
+    talk = threading.Lock()
+
+    def say(frame: bytes) -> None:
+        with talk:
+            send(channel, frame)
+
     try:
-        limits, *limits_s = _LIMITS.decode(receive(channel))
+        limits, *limits_s, names = _LIMITS.decode(receive(channel))
+        configure_logs("debug", "json", to=lambda line: say(SAID + line), **dict[str, Any](names))
         sys.path += words[2:]
-        transformer = open_transformer(load_form(words[1] or None), limits)
+        transformer = overlapping_calls.open_transformer(load_form(words[1] or None), limits)
     except (ConfigurationError, EOFError, OSError) as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
     decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()
-    talk = _watched(channel, transformer, interrupt, *limits_s)
+    _watch(say, transformer, interrupt, *limits_s)
     with suppress(EOFError, OSError):
         while True:
             results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
-            answer = msgspec.msgpack.encode([_encodable(result) for result in results])
-            with talk:
-                send(channel, answer)
+            answer = [_encodable(result) for result in results], overlapping_calls.take_counted()
+            say(msgspec.msgpack.encode(answer))
 
 
-def _watched(
-    channel: socket.socket,
-    transformer: Transformer | GatheredCalls,
+def _watch(
+    say: Callable[[bytes], None],
+    transformer: Transformer | overlapping_calls.GatheredCalls,
     interrupt: Interrupt,
     limit_s: float,
     whole_s: float,
-) -> threading.Lock:
-    """Say that all is loaded; then beat, and count attempts as the service does. Return a lock."""
-    talk = threading.Lock()
-
-    def say(word: bytes) -> None:
-        with talk:
-            send(channel, word)
+) -> None:
+    """Say that all is loaded; then beat, and count attempts as the service does."""
 
     def tick() -> tuple[Record, float] | None:
         say(BEAT)
-        return transformer.calls.tick() if isinstance(transformer, GatheredCalls) else None
+        return (
+            transformer.calls.tick()
+            if isinstance(transformer, overlapping_calls.GatheredCalls)
+            else None
+        )
 
     say(BEAT)
     watchdog = Watchdog(math.inf, on_overrun=lambda _call, _s: None)
     watchdog.limit_calls(interrupt, limit_s, lambda _where, _s: say(HUNG), whole_s)
     watchdog.follow(tick)
     watchdog.start()
-    return talk
 
 
 def _encodable(result: Result | None) -> Result | None:

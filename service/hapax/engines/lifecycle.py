@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.core.ports import Clock, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import Clock
     from hapax.telemetry.events import Events
 
 

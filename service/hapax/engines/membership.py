@@ -239,9 +239,7 @@ class Hold:
         unknown = source.assignment() - source.processed().keys()
         if unknown and unknown != self._asked:
             stable = source.committed(unknown)
-            source.mark_processed(
-                {where: told for where, told in stable.items() if told is not None}
-            )
+            source.mark_processed({where: at for where, at in stable.items() if at is not None})
             self._asked = unknown
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib
 import inspect
 import sys
 import threading
@@ -17,11 +18,9 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-
 from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
-from hapax.core.ports import Interrupt, is_from_outside
+from hapax.core.interrupt import Interrupt, is_from_outside
 from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer, form_of, load_form
 from hapax.engines.watchdog import TICK_S
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 
     from hapax.core.call_window import Unit
     from hapax.core.records import Record
-    from hapax.core.transform import Result, TransformForm
+    from hapax.core.results import Result
+    from hapax.core.transform import TransformForm
     from hapax.settings import Settings
 
 
@@ -44,6 +44,23 @@ BLOCKED_TICKS = 10
 """After so many the loop counts as blocked, and what blocks it is named."""
 CLOSE_WAIT_S = 5.0
 WAIT_S = 0.05
+
+
+def bound(form: TransformForm, limits: CallLimits) -> TransformForm:
+    """Return the form with data and, where its module has imported it, with its context."""
+    context = sys.modules.get("hapax.context")
+    return with_data(context.bound(form) if context else form, limits.formats)
+
+
+def take_counted() -> list[Any]:
+    """Return what business code has counted in this process, for the one that serves it."""
+    context = sys.modules.get("hapax.context")
+    return context.drained() if context else []
+
+
+def add_counted(counted: list[Any]) -> None:
+    if counted:
+        importlib.import_module("hapax.context").add(counted)
 
 
 class CallLifetime:
@@ -165,7 +182,7 @@ class SlotCalls(ABC):
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
     def _set_up(self) -> None:
-        self._form = with_data(self._lifetime.open(), self._limits.formats)
+        self._form = bound(self._lifetime.open(), self._limits)
         longest = self._limits.records_max if self._form.lists else 1
         self._queue = CallQueue(self._limits.order, longest)
 
@@ -175,6 +192,13 @@ class SlotCalls(ABC):
         for slot in attempts:
             slot.ticks += 1
         return [slot for slot in attempts if slot.ticks > self._ticks_max]
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    with suppress(ImportError):  # it has no wheels for Windows and PyPy
+        loop: asyncio.AbstractEventLoop = importlib.import_module("uvloop").new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
 
 
 async def _finished(answer: Any) -> Any:
@@ -200,7 +224,7 @@ class LoopCalls(SlotCalls):
         self._closing = False
         self._judged: Slot | None = None
         """Its function is called, or its answer looked at, on the loop itself."""
-        self._loop = uvloop.new_event_loop()
+        self._loop = _new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
     def open(self) -> None:
@@ -546,7 +570,7 @@ def open_transformer(
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        function = with_data(form, limits.formats).function
+        function = bound(form, limits).function
         attempts, retried = limits.attempts_max, limits.retrying
         return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)

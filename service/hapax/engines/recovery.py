@@ -25,7 +25,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.limits import FenceBudget
-from hapax.core.ports import Batch
+from hapax.core.record_path import Batch
 from hapax.engines.membership import HOLD_S, ClaimsWatch, await_answers, cut_off
 
 if TYPE_CHECKING:
@@ -183,9 +183,7 @@ class Recovery:
         """Undo an intake whose transaction never committed: its records are read again."""
         self._source.rewind(batch.first)
         self._ends.forget(batch.first)
-        self._ends.note(
-            {where: end for where, end in batch.next.items() if where not in batch.first}
-        )
+        self._ends.note({at: end for at, end in batch.next.items() if at not in batch.first})
 
     # -- producer -------------------------------------------------------------------------
 

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.crash_markers import Mark, suspects_until
+from hapax.core.crash_markers import suspects_until
+from hapax.core.offset_commit import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from hapax.core.crash_markers import Isolation, Marks
-    from hapax.core.ports import Batch, Changes, Core, Source
+    from hapax.core.batch_result import Core
+    from hapax.core.crash_markers import Isolation
+    from hapax.core.offset_commit import Marks
+    from hapax.core.ports import Changes, Source
+    from hapax.core.record_path import Batch
     from hapax.core.records import Progress, TopicPartition
     from hapax.telemetry.events import Events
 

@@ -21,7 +21,7 @@ from hapax.core.errors import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.core.ports import Interrupt
+    from hapax.core.interrupt import Interrupt
     from hapax.core.records import Coordinates, Record
 
 TICK_S = 0.1

@@ -16,7 +16,8 @@ from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
     from hapax.core.errors import HapaxError
-    from hapax.core.ports import Batch, Changes, Stuck
+    from hapax.core.ports import Changes, Stuck
+    from hapax.core.record_path import Batch
     from hapax.core.records import TopicPartition
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.idle_offsets import Ends
@@ -171,9 +172,7 @@ class Worker:
     def _commit_ends(self, partitions: list[tuple[str, int]]) -> None:
         ours = self._source.assignment()
         stable = self._source.committed([where for where in partitions if where in ours])
-        self._source.mark_processed(
-            {where: told for where, told in stable.items() if told is not None}
-        )
+        self._source.mark_processed({where: at for where, at in stable.items() if at is not None})
         if moved := self._ends.moved(stable, self._clock.monotonic()):
             try:
                 self._runner.end(moved)

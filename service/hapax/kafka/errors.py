@@ -70,11 +70,7 @@ REFUSED = frozenset(
 """Answers to init_transactions that no repetition changes."""
 UNKNOWN_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 MEMBER_FENCED = frozenset(
-    {
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.FENCED_MEMBER_EPOCH,
-        KafkaError._FENCED,
-    }
+    {KafkaError.FENCED_INSTANCE_ID, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED}
 )
 """What costs a member its place in the group."""
 COORDINATOR_MOVES = frozenset(

@@ -26,7 +26,7 @@ from hapax.core.records import Output, Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.settings import Settings
 
 TESTED: Final = ("2.16.",)
@@ -127,9 +127,8 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
     path, reason = _found(tuple(settings.dedup.id))
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""
-        raise ConfigurationError(
-            [f"{where}HAPAX_FAST=on, but {reason}. Cure that, or set HAPAX_FAST=auto"]
-        )
+        problem = f"{where}HAPAX_FAST=on, but {reason}. Cure that, or set HAPAX_FAST=auto"
+        raise ConfigurationError([problem])
     return Choice(path, reason)
 
 

@@ -100,9 +100,8 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
         strike = Strike(secret_values({name: str(value) for name, value in properties.items()}))
         said = strike(error.args[0].str())
         said += nearest_property(error.args[0].str())
-        raise ConfigurationError(
-            [f"HAPAX_KAFKA__PROPERTIES or a related setting: {said}{named}"]
-        ) from None
+        problem = f"HAPAX_KAFKA__PROPERTIES or a related setting: {said}{named}"
+        raise ConfigurationError([problem]) from None
 
 
 def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:

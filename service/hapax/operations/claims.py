@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hapax.core.claim_store import ClaimStore, Owned
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 IDS_AT_ONCE = 2_000
@@ -44,11 +44,7 @@ class ClaimSources:
         self._chain = [(id_source(source), Identity([source])) for source in sources]
 
     def candidates(self, event_id: bytes) -> dict[str, bytes]:
-        return {
-            source.text: source.tag + event_id
-            for source, _identity in self._chain
-            if source.possible(event_id)
-        }
+        return {one.text: one.tag + event_id for one, _ in self._chain if one.possible(event_id)}
 
     def claim_of(self, output: Record, event_id: bytes) -> bytes | None:
         unproven: list[bytes] = []
@@ -174,9 +170,8 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
 
     store = claim_store(settings, on_emptied=emptied)
     if store is None:
-        raise ConfigurationError(
-            ["HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"]
-        )
+        problem = "HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"
+        raise ConfigurationError([problem])
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked

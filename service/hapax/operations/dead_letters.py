@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original, note, replay
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
+from hapax.core.ports import silent
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.reading import Operation, await_decided, read_ranges
@@ -30,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hapax.core.dead_letters import Wanted
+    from hapax.core.ports import Tell
     from hapax.core.records import TopicPartition
     from hapax.kafka.read.range_reader import ReadRecord
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
     Bounds = dict[TopicPartition, tuple[int, int]]
@@ -65,9 +67,8 @@ class DeadLetters(Operation):
     def __init__(self, settings: Settings, tell: Tell) -> None:
         topic = settings.dead_letter.topic
         if topic is None:
-            raise ConfigurationError(
-                ["HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"]
-            )
+            problem = "HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"
+            raise ConfigurationError([problem])
         super().__init__(settings, tell)
         self.topic = topic
 
@@ -76,14 +77,14 @@ class DeadLetters(Operation):
         lows, ends = self._client.log_starts(places), self._client.last_stable(places)
         return {where: (lows[where], ends[where]) for where in places}
 
-    def letters(self, bounds: Bounds) -> Iterator[DeadLetter]:
+    def letters(self, bounds: Bounds, tell: Tell) -> Iterator[DeadLetter]:
         """Yield the dead letters in the bounds, those of a partition in order."""
-        found = self._each(bounds, "reading dead letters")
+        found = self._each(bounds, "reading dead letters", tell)
         yield from filter(None, (dead_letter(one.record, readable=one.readable) for one in found))
 
     def notes(self, bounds: Bounds) -> Replayed:
         replayed = Replayed()
-        for seen in self._each(bounds, "reading what was replayed"):
+        for seen in self._each(bounds, "reading what was replayed", self._tell):
             replayed.take(seen.record)
         return replayed
 
@@ -92,7 +93,7 @@ class DeadLetters(Operation):
         found, reasons = FoundDeadLetters(letters=[]), Counter[str]()
         bounds = self.bounds()
         replayed = self.notes(bounds)
-        for one in self.letters(bounds):
+        for one in self.letters(bounds, self._tell):
             if wanted.has(one):
                 done = one in replayed
                 found.count += 1
@@ -108,15 +109,13 @@ class DeadLetters(Operation):
         """Return it, and whether it was replayed; raise HapaxError when there is none."""
         bounds = self.bounds()
         newest: DeadLetter | None = None
-        for one in self.letters(bounds):
+        for one in self.letters(bounds, self._tell):
             places = {str(one.record.coordinates), str(one.source), str(one.original)}
             if text in places or one.event_id == event_id:
                 newest = one
         if newest is None:
-            raise HapaxError(
-                f"no dead letter in {self.topic} has the coordinates or the id {text} (older "
-                f"ones may have been deleted)"
-            )
+            what = f"no dead letter in {self.topic} has the coordinates or the id {text}"
+            raise HapaxError(f"{what} (older ones may have been deleted)")
         return newest, newest in self.notes(bounds)
 
     def whole(self, one: DeadLetter) -> DeadLetter | None:
@@ -130,8 +129,8 @@ class DeadLetters(Operation):
                     return msgspec.structs.replace(one, content=record, readable=readable)
         return None
 
-    def _each(self, bounds: Bounds, what: str) -> Iterator[ReadRecord]:
-        for chunk in read_ranges(self._settings, bounds, self._tell, what):
+    def _each(self, bounds: Bounds, what: str, tell: Tell) -> Iterator[ReadRecord]:
+        for chunk in read_ranges(self._settings, bounds, tell, what):
             yield from chunk
 
 
@@ -156,14 +155,15 @@ class Replay(DeadLetters):
         super().__init__(settings, tell)
         self._wanted, self._rate = wanted, rate
         self._ends: Bounds | None = None
-        self._done = 0
+        self._done, self._total = 0, 0
         self._tried: set[tuple[int, int]] = set()
 
     def preview(self) -> ReplaySummary:
         bounds = self.bounds()
         outcome = ReplaySummary()
-        for batch in self._batches(bounds, bounds, outcome):
+        for batch in self._batches(bounds, bounds, outcome, self._tell):
             outcome.replayed += len(batch)
+        self._total = outcome.replayed
         return outcome
 
     def run(self) -> ReplaySummary:
@@ -193,11 +193,11 @@ class Replay(DeadLetters):
         self._ends = self._ends or notes
         outcome = ReplaySummary()
         began_s, first = time.monotonic(), self._done
-        for batch in self._batches(self._ends, notes, outcome):  # 3
+        for batch in self._batches(self._ends, notes, outcome, silent):  # 3
             self._write(writer, batch)  # 4
             self._done += len(batch)
             outcome.replayed += len(batch)
-            self._tell(f"replayed {self._done:,}")
+            self._tell("replayed", self._done, self._total)
             if self._rate:
                 due_s = (self._done - first) / self._rate
                 time.sleep(max(0.0, began_s + due_s - time.monotonic()))
@@ -205,24 +205,19 @@ class Replay(DeadLetters):
 
     def _write(self, writer: KafkaReplay, batch: list[DeadLetter]) -> None:
         letter = batch[0].record
-        done = note(
-            letter.topic,
-            letter.partition,
-            [one.record.offset for one in batch],
-            app=self._settings.app,
-            now_ms=int(time.time() * 1000),
-        )
+        offsets, now_ms = [one.record.offset for one in batch], int(time.time() * 1000)
+        done = note(letter.topic, letter.partition, offsets, app=self._settings.app, now_ms=now_ms)
         self._tried.update((one.record.partition, one.record.offset) for one in batch)
         writer.write([*(replay(one, self._settings.input.topics) for one in batch), done])
 
     def _batches(
-        self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary
+        self, bounds: Bounds, notes: Bounds, outcome: ReplaySummary, tell: Tell
     ) -> Iterator[list[DeadLetter]]:
         replayed = self.notes(notes)
         open_: dict[int, list[DeadLetter]] = {}
         sizes = Counter[int]()
         records_max = max(1, int(min(RECORDS_MAX, self._rate or RECORDS_MAX)))
-        for letter in self.letters(bounds):
+        for letter in self.letters(bounds, tell):
             one = letter
             if not self._wanted.has(one):
                 continue
@@ -241,9 +236,8 @@ class Replay(DeadLetters):
             if reason:
                 outcome.left[reason] = outcome.left.get(reason, 0) + 1
                 continue
-            partition = one.record.partition
+            partition, record = one.record.partition, one.content or one.record
             open_.setdefault(partition, []).append(one)
-            record = one.content or one.record
             sizes[partition] += len(record.value or b"") + len(record.key or b"")
             if len(open_[partition]) >= records_max or sizes[partition] >= BYTES_MAX:
                 yield open_.pop(partition)
@@ -262,12 +256,9 @@ class Replay(DeadLetters):
     def _settled(self) -> Bounds:
         """Wait until all is decided: a note after an open transaction would be forgotten."""
         places = self._client.partitions([self.topic])
-        _, behind = await_decided(
-            self._client,
-            places,
-            self._settings.transaction.timeout_ms,
-            lambda: self._tell("waiting for an open transaction in the dead letters"),
-        )
+        waiting = partial(self._tell, "waiting for an open transaction in the dead letters")
+        timeout_ms = self._settings.transaction.timeout_ms
+        _, behind = await_decided(self._client, places, timeout_ms, waiting)
         if behind:
             raise PreflightError(
                 [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hapax.core.errors import ConfigurationError, HapaxError
 
 if TYPE_CHECKING:
-    from hapax.operations.reading import Tell
+    from hapax.core.ports import Tell
     from hapax.settings import Settings
 
 TIMEOUT_S, WITHIN_S, REST_S = 5.0, 30.0, 0.1
@@ -25,9 +25,8 @@ class LocalProcess:
     def __init__(self, settings: Settings, port: int | None = None) -> None:
         port = settings.telemetry.port if port is None else port
         if port == 0:
-            raise ConfigurationError(
-                ["HAPAX_TELEMETRY__PORT=0: the process listens on any port, name it by --port"]
-            )
+            problem = "HAPAX_TELEMETRY__PORT=0: the process listens on any port, name it by --port"
+            raise ConfigurationError([problem])
         address = settings.telemetry.address
         self._address, self._port = _EVERYWHERE.get(address, address), port
         self._place = f"{self._address}:{port}"

@@ -27,7 +27,7 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.offset_moves import Move, Placed, Skip, Target, Unreadable, moved_back, moved_to
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
-from hapax.core.transform import Cut, Failure
+from hapax.core.results import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
@@ -39,9 +39,8 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hapax.core.ports import Message
-    from hapax.core.records import TopicPartition
-    from hapax.operations.reading import Tell
+    from hapax.core.ports import Tell
+    from hapax.core.records import Message, TopicPartition
     from hapax.settings import Settings
 
 
@@ -333,8 +332,6 @@ class Moving(Operation):
         ends = {one.where: one.log.last_stable for one in placed}
         return {where: min(found.get(where, end), end) for where, end in ends.items()}
 
-    def _written(
-        self, moves: Iterable[Move]
-    ) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
+    def _written(self, due: Iterable[Move]) -> dict[TopicPartition, tuple[int, CommittedMetadata]]:
         cluster_id = self._group.cluster_id()
-        return {move.placed.where: (move.offset, move.placed.moved(cluster_id)) for move in moves}
+        return {move.placed.where: (move.offset, move.placed.moved(cluster_id)) for move in due}

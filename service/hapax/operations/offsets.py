@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.partition_offsets import LogOffsets
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offsets_client import OffsetsClient
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 OLDEST_WITHIN_S = 5.0
@@ -147,7 +147,7 @@ def _lags(
     def progress(records: int) -> None:
         nonlocal done
         done += records
-        tell(f"{done:,} records read")
+        tell("records read", done)
 
     stretches = {where: stretch(at, logs[where]) for where, at in committed.items()}
     lengths = {where: end - start for where, (start, end) in stretches.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 import uuid
 from hashlib import sha256
@@ -11,17 +13,16 @@ import msgspec
 
 from hapax.core.errors import HapaxError, Poison
 from hapax.core.json_pointer import JsonPointer
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.produce.publish import Sender
 from hapax.operations.rows import RowForm, SourceRow, SourceRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hapax.operations.reading import Tell
+    from hapax.core.ports import Tell
     from hapax.settings import Settings
 
-SHOWN_EVERY = 5_000
 RANDOM, CONTENT, SPOOL = "random", "content", "spool"
 
 
@@ -51,12 +52,6 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     value_pointer: str = ""
     id_header: str = "message-id"
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    def messages(self, lines: Iterable[bytes], now_ms: Callable[[], int]) -> Iterator[Message]:
-        """Yield a message for each row that is not empty. Raises LineError."""
-        make = self.maker()
-        for row in SourceRows(self.form, lines):
-            yield make(row, now_ms())
 
     def maker(self) -> Callable[[SourceRow, int | None], Message]:
         """Return what makes a message of a row and a time in ms; it raises LineError."""
@@ -99,25 +94,27 @@ def _found(pointer: JsonPointer, row: SourceRow, text: str) -> bytes:
 
 
 def publish(
-    settings: Settings, how: Lines, lines: Iterable[bytes], tell: Tell, *, transactional: bool
+    settings: Settings,
+    how: Lines,
+    lines: Iterable[bytes],
+    tell: Tell,
+    *,
+    transactional: bool,
+    size: int | None = None,
 ) -> Sender:
     """Write every line, and return when each is known to be delivered or not.
 
     Raises PreflightError, and HapaxError for a line that no record can be made of: nothing after it
-    is written, and in a transaction nothing at all.
+    is written, and in a transaction nothing at all. ``size``: of the file in bytes; None: a pipe.
     """
     sender = Sender(settings, f"{settings.app}/publish" if transactional else "")
     sender.open(how.topic)
     try:
-        # Topics may be set to replace it; here it is when the line was read.
-        messages = how.messages(lines, lambda: time.time_ns() // 1_000_000)
-        sender.send(_counted(messages, tell))
+        sender.send(_messages(how, lines, tell, size))
     except LineError as error:
         sender.abort()
-        so_far = (
-            "nothing was published" if transactional else f"{sender.delivered:,} before it were"
-        )
-        raise HapaxError(f"{error}; {so_far}") from error
+        done = "nothing was published" if transactional else f"{sender.delivered:,} before it were"
+        raise HapaxError(f"{error}; {done}") from error
     except BaseException:
         sender.abort()
         raise
@@ -125,8 +122,22 @@ def publish(
     return sender
 
 
-def _counted(messages: Iterable[Message], tell: Tell) -> Iterator[Message]:
-    for count, message in enumerate(messages, 1):
-        yield message
-        if count % SHOWN_EVERY == 0:
-            tell(f"published {count:,}")
+def _messages(
+    how: Lines, lines: Iterable[bytes], tell: Tell, size: int | None
+) -> Iterator[Message]:
+    make = how.maker()
+    for count, row in enumerate(SourceRows(how.form, lines), 1):
+        # Topics may be set to replace the time; here it is when the line was read.
+        yield make(row, time.time_ns() // 1_000_000)
+        tell("published", count, likely(count, row.end, size))
+
+
+def file_bytes(descriptor: int) -> int | None:
+    """Return the size of a regular file; None of anything else, as a pipe."""
+    found = os.fstat(descriptor)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def likely(count: int, read_bytes: int, all_bytes: int | None) -> int | None:
+    """Return how many records all bytes have if they are like those that were read."""
+    return round(count * all_bytes / read_bytes) if read_bytes and all_bytes else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import stat
 import time
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PositionLostError
-from hapax.core.ports import Interrupt
+from hapax.core.interrupt import Interrupt
 from hapax.engines.lifecycle import Lifecycle
-from hapax.operations.publish import LineError
+from hapax.operations.publish import LineError, file_bytes, likely
 from hapax.operations.rows import RowForm, SourceRows, whole_lines
 from hapax.publish import Publisher, RecordRefusedError, SpoolFullError
 
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from _hashlib import HASH
     from collections.abc import Callable, Iterator, Sequence
 
-    from hapax.core.ports import Message
+    from hapax.core.ports import Tell
+    from hapax.core.records import Message
     from hapax.operations.publish import Lines
-    from hapax.operations.reading import Tell
     from hapax.operations.rows import SourceRow
     from hapax.publish import PublisherOptions
     from hapax.settings import Settings
@@ -96,12 +95,11 @@ def publish_spooled(
     spool: Path,
     options: PublisherOptions,
     tell: Tell,
-    warn: Tell,
+    warn: Callable[[str], None],
 ) -> SpooledSummary:
     """Read a file, or standard input for ``-``, into the spool; wait until Kafka has all of it.
 
     skip_bad    leave out lines that no record can be made of, and ``warn`` of each
-    tell        shows how far it is, now and then
     SIGTERM and SIGINT end the reading, and the waiting after the time of the shutdown settings.
     Raises what the spool, the publisher and the file have to say; what was accepted stays.
     """
@@ -115,7 +113,9 @@ def publish_spooled(
             if publisher.problem is not None:
                 raise publisher.problem
             state = text or publisher.reason or publisher.state
-            tell(f"accepted {reader.accepted:,}, waiting {publisher.waiting:,}: {state}")
+            read_bytes = reader.place.offset - place.offset
+            total = likely(reader.accepted, read_bytes, size and size - place.offset)
+            tell("accepted", reader.accepted, total, f"waiting {publisher.waiting:,}: {state}")
 
         reader = SpooledReader(
             publisher,
@@ -126,8 +126,8 @@ def publish_spooled(
             stopping=lambda: lifecycle.stopping,
         )
         try:
-            regular = file != "-" and stat.S_ISREG(os.fstat(descriptor).st_mode)
-            path = str(Path(file).absolute()) if regular else ""
+            size = None if file == "-" else file_bytes(descriptor)
+            path = "" if size is None else str(Path(file).absolute())
             place = stored_place(publisher.position, path, how.form)
             failure = reader.read(descriptor, place)
             # Also after a failure: the file may be gone, and nothing else publishes the rest.
@@ -199,8 +199,8 @@ class SpooledReader:
     how: Lines
     _: KW_ONLY
     skip_bad: bool
-    show: Tell
-    warn: Tell
+    show: Callable[[str], None]
+    warn: Callable[[str], None]
     stopping: Callable[[], bool]
 
     def __post_init__(self) -> None:
@@ -212,6 +212,7 @@ class SpooledReader:
 
     def read(self, descriptor: int, place: FilePosition) -> HapaxError | None:
         """Return what ended it early: FileChangedError, HapaxError for a line without a record."""
+        self.place = place
         try:
             self._read_rows(descriptor, place)
             self._flush()
@@ -227,7 +228,6 @@ class SpooledReader:
                 checksum.update(text)
                 yield text
 
-        self._place = place
         rows = SourceRows(
             place.form, lines(), line=place.line, offset=place.offset, columns=place.columns
         )
@@ -236,11 +236,11 @@ class SpooledReader:
                 return
             message = self._message(row)
             if place.path:
-                self._place = FilePosition(
+                self.place = FilePosition(
                     place.path, place.form, row.end, rows.line, rows.columns, checksum.digest()
                 )
             if message is not None:
-                self._held.append(_HeldRow(message, row.line, self._place))
+                self._held.append(_HeldRow(message, row.line, self.place))
                 self._held_bytes += len(row.value)
             if len(self._held) >= BATCH_RECORDS or self._held_bytes >= BATCH_BYTES:
                 self._flush()
@@ -276,7 +276,7 @@ class SpooledReader:
             return
         held, self._held, self._held_bytes = self._held, [], 0
         try:
-            self._accept([one.message for one in held], self._place)
+            self._accept([one.message for one in held], self.place)
         except RecordRefusedError:
             # One of them is refused, and nothing was accepted: those before it are, one by one.
             for one in held:

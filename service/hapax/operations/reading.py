@@ -7,21 +7,21 @@ import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Self
 
+from hapax.core.ports import silent
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.kafka.read.offsets_client import Isolation
     from hapax.kafka.read.range_reader import ReadRecord
     from hapax.settings import Settings
 
-    Tell = Callable[[str], None]
     Undecided = dict[TopicPartition, tuple[int, int]]
 
-TELL_S = 1.0
 MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 FOLLOW_S = 0.2
@@ -31,7 +31,7 @@ FOLLOW_S = 0.2
 class Operation:
     """What a command does with the brokers, in a block: the connections are closed at its end."""
 
-    def __init__(self, settings: Settings, tell: Tell = lambda _text: None) -> None:
+    def __init__(self, settings: Settings, tell: Tell = silent) -> None:
         self._settings = settings
         self._tell = tell
         self._client = BlockingOffsets(settings)
@@ -68,15 +68,13 @@ def read_ranges(
     what: str,
     isolation: Isolation = "read_committed",
 ) -> Iterator[list[ReadRecord]]:
-    """Yield the records of all ranges, some at a time; ``tell`` now and then how far it is."""
+    """Yield the records of all ranges, some at a time; ``tell`` how many of how many offsets."""
     total = sum(max(0, end - start) for start, end in spans.values())
-    read, told_s = 0, time.monotonic()
+    read = 0
     for chunk in RangeReader(settings, isolation).read(spans):
         yield chunk
         read += len(chunk)
-        if time.monotonic() - told_s > TELL_S:
-            told_s = time.monotonic()
-            tell(f"{what}: {read:,} of at most {total:,}")
+        tell(what, read, total)
 
 
 def consume(
@@ -149,6 +147,4 @@ def await_decided(
 
 
 def _before(places: list[TopicPartition], stable: Progress, highs: Progress) -> Undecided:
-    return {
-        where: (stable[where], highs[where]) for where in places if stable[where] < highs[where]
-    }
+    return {at: (stable[at], highs[at]) for at in places if stable[at] < highs[at]}

@@ -28,9 +28,9 @@ from hapax.wiring.claims import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.operations.local_process import LocalProcess
-    from hapax.operations.reading import Tell
     from hapax.settings import Settings
 
 _DIGITS_MAX = 9

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import is_header
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.core.topic_rules import TopicTakes
 from hapax.core.transform import PARTITION_MAX, TIMESTAMP_MAX, is_number, is_topic
 from hapax.kafka.admin.topics import SET_BYTES, topic_takes

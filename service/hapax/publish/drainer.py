@@ -22,14 +22,8 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    DuplicateInstanceError,
-    HapaxError,
-    OtherClusterError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core import errors
+from hapax.core.errors import HapaxError, ProducerDeadError, StopError
 from hapax.kafka.produce.marked_transaction import (
     MarkedTransaction,
     TransactionTooLongError,
@@ -43,7 +37,7 @@ from hapax.spool.spool import FIRST
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.publish.stored import Upcoming
     from hapax.settings import Settings
     from hapax.spool.spool import SpoolStore
@@ -53,7 +47,7 @@ KEEP_ALIVE_S = 12 * 3600.0
 REST_MIN_S, REST_MAX_S = 0.1, 2.0
 FENCED_MAX = 2
 SLOW_S = 1.0
-_DOUBTS = (BatchAbortedError, ProducerDeadError, SpoolFullError, TransactionTooLongError)
+_DOUBTS = (errors.BatchAbortedError, ProducerDeadError, SpoolFullError, TransactionTooLongError)
 _log = logging.getLogger("hapax.publish")
 _FORM = "hapax-spool1"
 _NONE = "-"
@@ -184,7 +178,7 @@ class Drainer:
         late = age_s >= self._timeout_s  # then brokers end it, and fence its producer
         self._fenced += isinstance(error, ProducerDeadError) and error.fenced and not late
         if self._fenced >= FENCED_MAX:
-            raise DuplicateInstanceError(
+            raise errors.DuplicateInstanceError(
                 f"another process publishes from a copy of spool {self._spool.path}: stop it"
             ) from error
         smaller = self._ahead.pace.fail(size, age_s)
@@ -248,7 +242,7 @@ class Drainer:
         known = self._spool.meta.cluster
         cluster = marked.cluster_id()
         if known is not None and cluster != known:
-            raise OtherClusterError(
+            raise errors.OtherClusterError(
                 f"spool {self._spool.path} publishes to Kafka cluster {known}, and the brokers are"
                 f" those of cluster {cluster}. {WHAT_TO_DO}"
             )
@@ -345,9 +339,8 @@ class Drainer:
 
     def _delivered(self, sequence: int, error: object, message: Any) -> None:
         if error is None:
-            self._placed[sequence] = Placement(
-                message.topic(), message.partition(), message.offset()
-            )
+            place = (message.topic(), message.partition(), message.offset())
+            self._placed[sequence] = Placement(*place)
 
     @property
     def _due(self) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.identity import id_source
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish.acceptance import Acceptance, RecordRefusedError
 from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt
@@ -119,15 +119,12 @@ class Publisher:
         that does not answer is no error: records are accepted, and published when it is back.
         """
         given = _Options.of(options)
-        self._settings = settings or publish_settings(os.environ)
-        names = [source.header for source in map(id_source, self._settings.dedup.id)]
+        settings = settings or publish_settings(os.environ)
+        names = [source.header for source in map(id_source, settings.dedup.id)]
         self._id_header = next((name for name in names if name), "message-id")
-        self._acceptance = Acceptance(self._settings, self._id_header)
+        self._acceptance = Acceptance(settings, self._id_header)
         self._spool = SpoolStore(
-            Folder(spool),
-            self._settings.app,
-            disk_max_bytes=given.disk_max_bytes,
-            adopt=given.adopt,
+            Folder(spool), settings.app, disk_max_bytes=given.disk_max_bytes, adopt=given.adopt
         )
         skip_at = (given.skip_at,) if isinstance(given.skip_at, int) else given.skip_at
         if any(not FIRST <= each < self._spool.next for each in skip_at):
@@ -137,7 +134,7 @@ class Publisher:
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,
-            self._settings,
+            settings,
             id_header=self._id_header,
             linger_s=given.linger_s,
             resume_at=given.resume_at,

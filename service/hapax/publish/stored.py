@@ -10,10 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hapax.core.headers import is_text
 from hapax.core.limits import Pace
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
 from hapax.spool.spool import ROW_RECORDS_MAX
 
@@ -32,16 +33,8 @@ _ARRAY = b"\xdd"
 
 def stored(message: Message, now_ms: int) -> bytes:
     """Return the bytes of a record; without a time it gets this one."""
-    return _encode(
-        (
-            message.topic,
-            message.value,
-            message.key,
-            message.partition,
-            now_ms if message.timestamp_ms is None else message.timestamp_ms,
-            message.headers,
-        )
-    )
+    timed = message.timestamp_ms is not None
+    return _encode(message if timed else replace(message, timestamp_ms=now_ms))
 
 
 def with_id(

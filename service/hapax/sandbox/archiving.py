@@ -72,7 +72,10 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
             if not unfinished.is_file():
                 raise SandboxError(f"This Java does not archive classes: {machine.java()}")
             unfinished.replace(archive)
-        _forget_old(archive.parent)
+        # The newest stay: each Java, and each environment with a PySpark of its own, has made one.
+        newest_first = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_mtime)
+        for old in newest_first[_KEPT:]:
+            old.unlink(missing_ok=True)
 
 
 def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
@@ -107,10 +110,3 @@ def _run_spark(recording: tuple[str, ...]) -> None:
         done = machine.run(command, _SPARK_TIMEOUT_S, cwd=folder, env=environment)
     if done.returncode:
         raise SandboxError(f"Spark's classes could not be archived:\n{done.stdout[-2000:]}")
-
-
-def _forget_old(folder: Path) -> None:
-    """Keep the newest: each Java, and each environment with a PySpark of its own, has made one."""
-    newest_first = sorted(folder.glob("*.jsa"), key=lambda one: one.stat().st_mtime, reverse=True)
-    for old in newest_first[_KEPT:]:
-        old.unlink(missing_ok=True)

@@ -131,9 +131,8 @@ class Broker(ManagedProcess):
             return
         template = jars.fetched(jars.kafka(self._kafka)) / "formatted"
         if is_formatted(template):
-            copy_formatted(
-                template, self._data, {"cluster.id": cluster_id, "node.id": self.node_id}
-            )
+            ids = {"cluster.id": cluster_id, "node.id": self.node_id}
+            copy_formatted(template, self._data, ids)
             return
         tool = java("kafka.tools.StorageTool", "format", kafka=self._kafka)
         command = [*tool, "-t", cluster_id, "-c", self.configuration]
@@ -145,7 +144,9 @@ class Broker(ManagedProcess):
     def await_ready(self, timeout_s: float = READY_TIMEOUT_S, known: Collection[int] = ()) -> None:
         """Wait until this broker itself names ``known``, or itself: then it has caught up."""
         admin, wanted = metadata_client(self.address), set(known or [self.node_id])
-        self.wait_until(lambda: wanted <= known_brokers(admin), timeout_s)
+        self.wait_until(
+            lambda: (found := _ask(admin)) is not None and wanted <= found.brokers.keys(), timeout_s
+        )
 
 
 class SandboxTopic(NamedTuple):
@@ -281,10 +282,7 @@ _FAST: Mapping[str, object] = {
 # A killed broker may not register again before its old session has ended (9 s by default). Alone
 # it has no broker to hand over to, so all of that would be waiting; three nodes keep the default,
 # or a pause that is meant as a grey failure would become a fail-over.
-_ALONE: Mapping[str, object] = {
-    "broker.session.timeout.ms": 3000,
-    "broker.heartbeat.interval.ms": 500,
-}
+_ALONE = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 
 
 def _replication(nodes: int) -> Mapping[str, object]:
@@ -348,11 +346,6 @@ def metadata_client(bootstrap_servers: str) -> AdminClient:
             "metadata.recovery.strategy": "none",
         }
     )
-
-
-def known_brokers(client: AdminClient) -> set[int]:
-    answer = _ask(client)
-    return set() if answer is None else set(answer.brokers)
 
 
 def led_partitions(client: AdminClient, topic: str) -> int:

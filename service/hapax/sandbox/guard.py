@@ -1,14 +1,26 @@
-"""How a guarded sandbox authenticates clients: its listener over TLS, certificates and passwords.
+"""How a guarded sandbox authenticates clients, by TLS, certificates and passwords; their rights.
 
 A client of the plain listener has no name and all rights: brokers, controllers, and the sandbox's
-own requests. Users connect to LOGIN, by SCRAM-SHA-512, and have the rights that they are granted.
+own requests. Users connect to LOGIN, by SCRAM-SHA-512; one has the rights that it was granted.
 """
 
 from __future__ import annotations
 
 from subprocess import PIPE
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from hapax.sandbox import machine
 from hapax.sandbox.machine import SandboxError
@@ -18,9 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from confluent_kafka.admin import AdminClient
+
+    from hapax.core.cluster_state import Right
+
 LOGIN = "LOGIN"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 _TIMEOUT_S = 60.0
+_ITERATIONS = 4096  # the least that brokers take
+ANYBODY = "*"
 _DAYS, _CA_DAYS = 90, 3650
 # A curve, because its keys cost milliseconds where those of RSA cost a tenth of a second.
 _KIND = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
@@ -114,3 +132,45 @@ def openssl(*words: str | Path) -> None:
     done = machine.run([machine.openssl(), *words], _TIMEOUT_S, stderr=PIPE)
     if done.returncode:
         raise SandboxError(f"openssl {words[0]} failed: {done.stderr[-500:]}")
+
+
+class Rights:
+    """Asks the brokers through the listener on which everything is allowed.
+
+    Every call returns when the brokers have accepted; it is in force some milliseconds later.
+    """
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> None:
+        """Make a user of one SCRAM mechanism, or change its password."""
+        kind = ScramMechanism[mechanism.replace("-", "_")]
+        credential = ScramCredentialInfo(kind, _ITERATIONS)
+        change = UserScramCredentialUpsertion(user, credential, password.encode())
+        self._admin.alter_user_scram_credentials([change])[user].result(_TIMEOUT_S)
+
+    def allow(self, user: str, *rights: Right) -> None:
+        bindings = [AclBinding(*_words(user, right)) for right in rights]
+        for answer in self._admin.create_acls(bindings).values():
+            answer.result(_TIMEOUT_S)
+
+    def withdraw(self, user: str, *rights: Right) -> int:
+        """Take back what was allowed; return how many grants went."""
+        chosen = [AclBindingFilter(*_words(user, right)) for right in rights]
+        answers = self._admin.delete_acls(chosen).values()
+        return sum(len(answer.result(_TIMEOUT_S)) for answer in answers)
+
+
+def _words(user: str, right: Right) -> tuple[Any, ...]:
+    # The client has kept the old term for the cluster.
+    resource = "BROKER" if right.resource == "CLUSTER" else right.resource
+    return (
+        ResourceType[resource],
+        right.name,
+        ResourcePatternType[right.pattern],
+        f"User:{user}",
+        ANYBODY,
+        AclOperation[right.operation],
+        AclPermissionType.ALLOW,
+    )

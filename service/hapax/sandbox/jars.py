@@ -27,7 +27,7 @@ from urllib.error import HTTPError
 from hapax.core.errors import PreflightError
 from hapax.jars import Jar, Lock, check, locked
 from hapax.sandbox import machine
-from hapax.sandbox.machine import SandboxError, counted, say
+from hapax.sandbox.machine import SandboxError, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +118,8 @@ def _fetch(lock: Lock, jars: Path) -> None:
         target.mkdir()
         count = len(locked(lock))
         say(f"Fetching {lock.title}, once: {count} files, {lock.size}, to {jars}")
-        maven = _maven_with_settings()
+        own = not os.environ.get(REPOSITORY) and (Path.home() / ".m2" / "settings.xml").is_file()
+        maven = shutil.which("mvn") if own else None
         if maven is None:
             download(lock, target)
         else:
@@ -132,12 +133,6 @@ def _fetch(lock: Lock, jars: Path) -> None:
                 archive.extractall(target)
             path.unlink()
         target.rename(jars)
-
-
-def _maven_with_settings() -> str | None:
-    if os.environ.get(REPOSITORY) or not (Path.home() / ".m2" / "settings.xml").is_file():
-        return None
-    return shutil.which("mvn")
 
 
 def _by_maven(lock: Lock, maven: str, target: Path) -> None:
@@ -154,6 +149,7 @@ def _by_maven(lock: Lock, maven: str, target: Path) -> None:
 def _run(lock: Lock, command: Sequence[str | Path]) -> None:
     """Run Maven, counting its lines about jars; show the last ones when it fails."""
     last: list[str] = []
+    come = 0
     names = {jar.file for jar in locked(lock)}
     with (
         subprocess.Popen(
@@ -164,7 +160,7 @@ def _run(lock: Lock, command: Sequence[str | Path]) -> None:
             text=True,
             errors="replace",
         ) as tool,
-        counted(lock.title, len(names)) as advance,
+        machine.progress() as tell,
     ):
         limit = Timer(_FETCH_TIMEOUT_S, tool.kill)
         limit.start()
@@ -172,7 +168,8 @@ def _run(lock: Lock, command: Sequence[str | Path]) -> None:
             for line in tool.stdout or ():
                 last = [*last, line.rstrip()][-_LINES_KEPT:]
                 if "Downloaded from" in line and any(f"{name} " in line for name in names):
-                    advance()
+                    come += 1
+                    tell(lock.title, come, len(names))
             failed = tool.wait() != 0
         finally:
             limit.cancel()
@@ -192,12 +189,9 @@ def download(lock: Lock, target: Path) -> None:
     if not missing:
         return
     fetch = _fetch_from(os.environ.get(REPOSITORY) or _central())
-    with (
-        counted(lock.title, len(missing)) as advance,
-        ThreadPoolExecutor(_CONNECTIONS) as connections,
-    ):
+    with machine.progress() as tell, ThreadPoolExecutor(_CONNECTIONS) as connections:
         under_way = {connections.submit(fetch, jar, target / jar.file): jar for jar in missing}
-        for done in as_completed(under_way):
+        for come, done in enumerate(as_completed(under_way), 1):
             error = done.exception()
             if error is not None:
                 connections.shutdown(wait=False, cancel_futures=True)
@@ -205,7 +199,7 @@ def download(lock: Lock, target: Path) -> None:
                     f"{lock.title} could not be fetched: {under_way[done].file}: {error}. "
                     f"{REPOSITORY} names a mirror; HTTPS_PROXY and SSL_CERT_FILE count."
                 ) from error
-            advance()
+            tell(lock.title, come, len(missing))
 
 
 def _found_here(jar: Jar, target: Path) -> bool:

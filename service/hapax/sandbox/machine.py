@@ -2,8 +2,8 @@
 
 What is on the machine goes first, then what wheels of the extra ``sandbox`` carry. What neither
 has is installed by apt-get where Hapax runs as root on Debian (containers, CI); anywhere else
-nothing is installed and the error holds the command to type. What is shown during a long wait is
-a bar on a terminal, plain lines elsewhere, always on standard error.
+nothing is installed and the error holds the command to type. What is said during a long wait goes
+to standard error.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from hapax.core.errors import ExitCode, StopError
+from hapax.core.ports import Tell, silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from subprocess import CompletedProcess
 
-_LINES_PER_COUNT = 5
 JAVA_MIN = 17
 REDIS_VARIABLE = "SANDBOX_REDIS"
 """Names the program that sandboxes start as Redis: a redis-server or valkey-server."""
@@ -57,8 +54,16 @@ exec {java} {options} "$@"
 CLASSES_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
+def _unheard() -> AbstractContextManager[Tell]:
+    return nullcontext(silent)
+
+
+progress = _unheard
+"""What hears, in a block, how many files have come: a command sets what it shows instead."""
+
+
 def say(sentence: str) -> None:
-    Console(stderr=True, highlight=False).print(sentence, soft_wrap=True, markup=False)
+    sys.stderr.write(f"{sentence}\n")
 
 
 def run(
@@ -76,26 +81,6 @@ def run(
         check=False,
         **more,
     )
-
-
-@contextmanager
-def counted(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Give a function to call once for each of ``total`` things done."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as progress:
-            task = progress.add_task(what, total=total)
-            yield lambda: progress.advance(task)
-        return
-    step, numbers = -(-total // _LINES_PER_COUNT), count(1)
-
-    def advance() -> None:
-        done = next(numbers)
-        if done % step == 0 or done == total:
-            say(f"{what}: {done} of {total}")
-
-    yield advance
 
 
 class SandboxError(StopError):

@@ -214,10 +214,8 @@ def workplace(data_dir: Path | None = None) -> Iterator[tuple[Path, Ports, Child
     """
     with ExitStack() as exits:
         if data_dir is None:
-            temporary = tempfile.TemporaryDirectory(
-                prefix="hapax-sandbox-", ignore_cleanup_errors=True
-            )
-            folder = Path(exits.enter_context(temporary))
+            made = tempfile.TemporaryDirectory(prefix="hapax-sandbox-", ignore_cleanup_errors=True)
+            folder = Path(exits.enter_context(made))
         else:
             data_dir.mkdir(parents=True, exist_ok=True)
             folder = data_dir.resolve()

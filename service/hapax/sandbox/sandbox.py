@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic
+from hapax.core.cluster_state import Right
+from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic, metadata_client
+from hapax.sandbox.guard import LOGIN, Rights
 from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import workplace
 from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.rights import Rights
 from hapax.sandbox.spark_cluster import SparkCluster
 
 if TYPE_CHECKING:
@@ -20,6 +23,13 @@ if TYPE_CHECKING:
     from hapax.sandbox.guard import Guard
 
 Part = TypeVar("Part")
+USER = "hapax"
+MECHANISM = "SCRAM-SHA-512"
+_WHY = "to try things on"
+_EVERYTHING = (
+    *(Right(kind, "*", "ALL", _WHY) for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")),
+    Right("CLUSTER", "kafka-cluster", "ALL", _WHY),
+)
 
 
 class Sandbox:
@@ -122,7 +132,7 @@ class Sandbox:
 
     @property
     def rights(self) -> Rights:
-        return Rights(self.bootstrap_servers)
+        return Rights(metadata_client(self.bootstrap_servers))
 
     @property
     def guard(self) -> Guard:
@@ -189,3 +199,34 @@ def _there(part: Part | None, name: str, how: str) -> Part:
     if part is None:
         raise SandboxError(f"This sandbox has no {name}. Use Sandbox({how})")
     return part
+
+
+def secure_environment(sandbox: Sandbox, *, redis: bool) -> dict[str, str]:
+    """Create the user; return the variables with which Hapax logs in. Secrets are in files."""
+    folder, ca_file = sandbox.guard.folder, str(sandbox.guard.authority.ca_file)
+    password = secrets.token_urlsafe(18)
+    sandbox.rights.set_password(USER, password, MECHANISM)
+    sandbox.rights.allow(USER, *_EVERYTHING)
+    security = {
+        "PROTOCOL": "sasl_ssl",
+        "SASL_MECHANISM": MECHANISM,
+        "USERNAME": USER,
+        "PASSWORD_FILE": _kept(folder / "kafka-password", password),
+        "CA_FILE": ca_file,
+    }
+    variables = {"HAPAX_KAFKA__BOOTSTRAP_SERVERS": sandbox.kafka.guarded(LOGIN)}
+    variables |= {f"HAPAX_KAFKA__SECURITY__{name}": text for name, text in security.items()}
+    if redis:
+        sandbox.redis.allow(f"user {USER} reset on >PASSWORD ~hapax* +@all", password)
+        url = sandbox.redis.tls_url(USER, password)
+        variables["HAPAX_DEDUP__REDIS_URL_FILE"] = _kept(folder / "redis-url", url)
+        variables["HAPAX_DEDUP__CA_FILE"] = ca_file
+    return variables
+
+
+def _kept(path: Path, secret: str) -> str:
+    """Write a file that no other user may read; return its path."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secret}\n")
+    return str(path)

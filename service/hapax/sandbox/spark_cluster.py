@@ -30,10 +30,7 @@ def java_options() -> str:
 
 def executor_properties() -> dict[str, str]:
     """Fit into a sandbox's worker: Python processes take as much memory again as the JVM."""
-    return {
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": java_options(),
-    }
+    return {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java_options()}
 
 
 def driver_properties() -> dict[str, str]:

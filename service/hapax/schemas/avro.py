@@ -378,9 +378,8 @@ class _Union(Node):
 
     def _of_record(self, name: str) -> int | None:
         """Return the record with this full name, or the only one with this last part of it."""
-        records = [
-            (at, one.name) for at, one in enumerate(self._branches) if isinstance(one, RecordNode)
-        ]
+        branches = enumerate(self._branches)
+        records = [(at, one.name) for at, one in branches if isinstance(one, RecordNode)]
         exact = [at for at, full in records if full == name]
         short = [at for at, full in records if full.rpartition(".")[2] == name]
         found = exact or short

@@ -246,9 +246,8 @@ class Encoder:
         if formats.output == "protobuf":
             if mark:
                 raise Poison("HAPAX_REGISTRY__PLACEMENT=header is for avro and json-schema")
-            return protobuf.writer(
-                schema, prefix, partial(typed.plain_json_first, typed.as_it_is)
-            ), ()
+            plain = partial(typed.plain_json_first, typed.as_it_is)
+            return protobuf.writer(schema, prefix, plain), ()
         headers = ((VALUE_SCHEMA, mark),) if mark else ()
         if formats.output == "avro":
             return avro.writer(schema, prefix), headers

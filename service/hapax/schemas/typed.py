@@ -39,9 +39,8 @@ def _plain(data: Any, *, json: bool = False) -> Any:
 
 
 def json_bytes(data: Any) -> bytes:
-    return msgspec.json.encode(
-        data.model_dump(mode="json") if hasattr(data, "model_dump") else data
-    )
+    plain = data.model_dump(mode="json") if hasattr(data, "model_dump") else data
+    return msgspec.json.encode(plain)
 
 
 def json_reader(kind: Any) -> Callable[[bytes], Any]:

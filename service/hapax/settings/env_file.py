@@ -66,13 +66,31 @@ def read_env_file(file: Path, around: Mapping[str, str]) -> dict[str, str]:
 
 
 def merged(
-    environ: Mapping[str, str], files: Sequence[Path] | None, assignments: Sequence[str] | None
+    environ: Mapping[str, str],
+    files: Sequence[Path] | None,
+    *,
+    assignments: Sequence[str] | None,
+    flags: Mapping[str, tuple[str, str]],
+    given_by: dict[str, str],
 ) -> dict[str, str]:
-    """Let assignments override the environment, that files, and files those before them."""
+    """Let assignments and flags override the environment, that files, and files those before them.
+
+    flags     variable and value by flag; ConfigurationError where an assignment differs
+    given_by  the file, flag or ``--set`` by variable: of those before, and then of these
+    """
     given: dict[str, str] = {}
     for file in files or ():
-        given |= read_env_file(file, environ)
-    return {**given, **environ, **dict(map(assignment, assignments or ()))}
+        given |= (found := read_env_file(file, environ))
+        given_by |= dict.fromkeys(found.keys() - environ.keys(), str(file))
+    assigned = dict(map(assignment, assignments or ()))
+    given_by |= dict.fromkeys(assigned, "--set")
+    result = {**given, **environ, **assigned}
+    for flag, (name, value) in flags.items():
+        if given_by.get(name) == "--set" and result[name] != value:
+            problem = f"{flag} {value} and --set {name}={result[name]} differ: give one of them"
+            raise ConfigurationError([problem])
+        result[name], given_by[name] = value, flag
+    return result
 
 
 def assignment(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-Origin = Literal["environment", "file", "default"]
+Origin = str
+"""``environment``, ``file`` and ``default``; else the file, flag or other variable by its name."""
 
 _INSTANCE: Final = f"{PREFIX}INSTANCE"
+_BROKERS: Final = f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS"
+_BROKERS_OF_ALL: Final = "KAFKA_BOOTSTRAP_SERVERS"  # of many makers' images and clients
 _QUOTED_CHARACTERS_MAX: Final = 80
-_FILES: Final = {
-    variable.file_name: variable.name
-    for variable in BY_NAME.values()
-    if variable.file_name is not None
-}
+_FILES: Final = {one.file_name: one.name for one in BY_NAME.values() if one.file_name is not None}
 _NAMED: Final = re.compile(rf"{PREFIX}\w+")
 _HOST: Final = "SERVICE_HOST"
 _LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?")
@@ -69,12 +68,15 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     return load_with_origins(environ)[0]
 
 
-def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, Origin]]:
+def load_with_origins(
+    environ: Mapping[str, str], given_by: Mapping[str, Origin] | None = None
+) -> tuple[Settings, dict[str, Origin]]:
+    """Return where each value is from, too; ``given_by``: what put variables into ``environ``."""
     problems = list(_unread(environ))
     given: dict[str, GivenValue] = {}
     for variable in VARIABLES:
         try:
-            if (found := _find(variable, environ)) is not None:
+            if (found := _find(variable, environ, given_by or {})) is not None:
                 given[variable.name] = found
         except ValueError as refusal:
             problems.append(Problem(variable.name, str(refusal)))
@@ -93,7 +95,9 @@ def load_with_origins(environ: Mapping[str, str]) -> tuple[Settings, dict[str, O
     return settings, {name: given[name].origin if name in given else "default" for name in BY_NAME}
 
 
-def _find(variable: Variable, environ: Mapping[str, str]) -> GivenValue | None:
+def _find(
+    variable: Variable, environ: Mapping[str, str], given_by: Mapping[str, Origin]
+) -> GivenValue | None:
     """Return what is set; empty counts as unset. Raise ValueError with a whole sentence."""
     name, file_name = variable.name, variable.file_name
     text = environ.get(name, "")
@@ -106,7 +110,11 @@ def _find(variable: Variable, environ: Mapping[str, str]) -> GivenValue | None:
         text = text.strip()
     if not text and name == _INSTANCE:
         return _instance(environ)
-    return GivenValue(text, "environment", name) if text else None
+    if name == _BROKERS and name not in environ:
+        by, text = _BROKERS_OF_ALL, environ.get(_BROKERS_OF_ALL, "").strip()
+        return GivenValue(text, by, by) if text else None
+    by = given_by.get(name, name)
+    return GivenValue(text, "environment" if by == name else by, by) if text else None
 
 
 def _instance(environ: Mapping[str, str]) -> GivenValue:
@@ -155,7 +163,7 @@ def _refusals(line: ErrorDetails, given: Mapping[str, GivenValue]) -> Iterator[P
     label = found.source if found.origin == "file" else name
     if variable.form.quotable:
         label = f"{label}={_quoted(found.text)}"
-    if found.origin == "default":
+    if found.origin not in {"environment", "file"}:
         label = f"{label} (from {found.source})"
     for reason in line["ctx"]["error"].args:
         yield Problem(name, f"{label}: {reason}")

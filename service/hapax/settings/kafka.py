@@ -66,10 +66,8 @@ class KafkaSettings(SettingsGroup):
     """The brokers."""
 
     bootstrap_servers: Annotated[str, SERVERS] = Field(examples=["kafka-0:9092,kafka-1:9092"])
-    """Brokers to contact first."""
-    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
-        default_factory=dict, repr=False
-    )
+    """Brokers to contact first. Where it is absent, not empty: KAFKA_BOOTSTRAP_SERVERS."""
+    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field({}, repr=False)
     """Further librdkafka properties. Those that would break the guarantee, or that have a setting
     of their own, are refused."""
     security: SecuritySettings
@@ -81,9 +79,7 @@ class TargetKafkaSettings(SettingsGroup):
     bootstrap_servers: Annotated[str | None, SERVERS] = None
     """Brokers of another cluster for outputs, dead letters and progress. Unset: those of
     HAPAX_KAFKA__BOOTSTRAP_SERVERS."""
-    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field(
-        default_factory=dict, repr=False
-    )
+    properties: Annotated[dict[str, str], KAFKA_PROPERTIES] = Field({}, repr=False)
     """As HAPAX_KAFKA__PROPERTIES, for clients of that cluster."""
     security: SecuritySettings
 

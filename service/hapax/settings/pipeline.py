@@ -39,7 +39,7 @@ Open = Literal["wait", "leave"]
 OnOutage = Literal["pause", "pass"]
 CallOrder = Literal["key", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["auto", "json", "console"]
+LogFormat = Literal["auto", "json", "console", "ecs", "gcp"]
 
 _ATTEMPTS = whole(
     3, 1_000, "a broker that restarts can fail two attempts of a record that is sound"
@@ -296,9 +296,7 @@ class SparkSettings(SettingsGroup):
     master: Annotated[str, ADDRESS] = Field(default="local[*]", repr=False)
     """Where tasks run: local[N] within this container, or the address of a cluster
     (spark://host:port, k8s://https://host:port)."""
-    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field(
-        default_factory=dict, repr=False
-    )
+    properties: Annotated[dict[str, str], SPARK_PROPERTIES] = Field({}, repr=False)
     """As HAPAX_KAFKA__PROPERTIES, for Spark."""
     ship: Annotated[tuple[str, ...] | None, PATHS] = None
     """What executors of a cluster get in addition to the module or package of the function:

@@ -97,6 +97,7 @@ _KAFKA_REFUSED: Final[dict[str, str]] = {
     "ssl.certificate.location": f"use {_SECURITY}CERTIFICATE_FILE",
     "ssl.key.location": f"use {_SECURITY}KEY_FILE",
     "ssl.key.password": f"use {_SECURITY}KEY_PASSWORD",
+    "sasl.jaas.config": f"use {_SECURITY}USERNAME and {_SECURITY}PASSWORD",
 }
 
 # Not among the settings, not secret, and needed by some identity providers.
@@ -106,8 +107,10 @@ _REFUSED_PATTERNS: Final = (
     (re.compile(r".*_cb|.*_callback_data"), "callbacks belong to the service"),
     (re.compile(r"test\..*"), "it replaces the brokers by a mock"),
     (re.compile(r"ssl\.engine\..*"), _CODE),
+    (re.compile(r"ssl\.truststore\..*"), f"use {_SECURITY}CA_FILE, PEM"),
+    (re.compile(r"ssl\.keystore\..*"), f"use {_SECURITY}CERTIFICATE_FILE and KEY_FILE, PEM"),
     (
-        re.compile(r"sasl\..*|.*\.pem|ssl\.keystore\..*|ssl_.*|enable\.sasl\..*"),
+        re.compile(r"sasl\..*|.*\.pem|ssl_.*|enable\.sasl\..*"),
         f"identity is set with the {_SECURITY} settings, where secrets stay secret",
     ),
 )

@@ -360,10 +360,8 @@ def target_problems(settings: Settings) -> Iterator[str]:
     output = settings.output.kafka
     if not settings.elsewhere:
         # Left alone, the service would write to the cluster of the input.
-        given = {"PROPERTIES": output.properties} | output.security.model_dump(
-            exclude_defaults=True
-        )
-        for name in (name.upper() for name, value in given.items() if value):
+        own = {"PROPERTIES": output.properties} | output.security.model_dump(exclude_defaults=True)
+        for name in (name.upper() for name, value in own.items() if value):
             variable = _CLUSTER + (name if name == "PROPERTIES" else f"SECURITY__{name}")
             yield (
                 f"{variable} is set but {_SERVERS} is unset: name the brokers of the other"

@@ -312,11 +312,6 @@ def _error(name: str) -> str:
     return name
 
 
-def _id_source(text: str) -> str:
-    id_source(text)
-    return text
-
-
 def _one_line(text: str) -> str:
     if not text.isprintable():
         raise ValueError("it holds a line break or another character that cannot be printed")
@@ -399,7 +394,8 @@ START: Final = Form(f"{' · '.join(WORDS)} · {_POINT}", _place(*WORDS))
 END: Final = Form(f"latest · {_POINT}", _place("latest"))
 ERRORS: Final = _list_of(_error, "types of exceptions")
 ID_SOURCES: Final = _list_of(
-    _id_source, "`cloudevents`, `header:<name>`, `json:/pointer`, `key`; `+` joins parts of one"
+    lambda text: id_source(text).text,
+    "`cloudevents`, `header:<name>`, `json:/pointer`, `key`; `+` joins parts of one",
 )
 TEXT: Final = Form("text", _one_line)
 PATH: Final = Form("path", _one_line)

@@ -6,7 +6,6 @@ Names are those of files in the folder. A model of power losses takes the place 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from contextlib import suppress
@@ -30,6 +29,8 @@ class Folder:
     def __init__(self, path: str | Path) -> None:
         """Raise SpoolOwnedError with the pid of the other owner, ConfigurationError."""
         self.path = Path(path).absolute()
+        if not hasattr(os, "pwrite"):
+            raise ConfigurationError([f"spool {self.path}: a spool needs Linux or macOS"])
         try:
             if not self.path.is_dir():
                 self.path.mkdir(parents=True)
@@ -117,6 +118,8 @@ def _refuse_network(path: Path, device: int) -> None:
 
 
 def _locked(path: Path) -> int:
+    import fcntl  # noqa: PLC0415 - Windows has none, and imports this module
+
     handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

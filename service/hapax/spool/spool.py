@@ -520,7 +520,8 @@ def _forget_in_child() -> None:
         spool.forget()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _checksum(first: int, count: int, nonce: bytes, content: bytes) -> int:

@@ -13,6 +13,7 @@ readyz    started, assigned for the first time, not draining, claims as the poli
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -33,6 +34,8 @@ FAILING_S = 3.0
 """Failures for so long, without a success among them, are no hiccup."""
 FORGOTTEN_S = 10.0
 """The last failure counts for so long: with nothing more to do no success may follow it."""
+SETTLED_MAX = 100
+"""Transactions that are kept, in numbers."""
 
 
 class Outage(NamedTuple):
@@ -128,8 +131,8 @@ class Health:
     ``lanes`` by number, as the driver knows them;
     ``outputs_cluster`` is Kafka's id of the cluster of the outputs where that is another one, None
     until it has answered;
-    ``last_settled`` is the last transaction, with the Unix time of its end; ``micro_batch`` that
-    of a DataFrame pipeline, likewise.
+    ``settled`` are the last transactions, each with the Unix time of its end; ``micro_batch`` is
+    that of a DataFrame pipeline, likewise.
     """
 
     def __init__(
@@ -164,7 +167,7 @@ class Health:
         self.spark_ui = ""
         self.lanes: Mapping[int, LaneState] = {}
         self.outputs_cluster: str | None = None
-        self.last_settled: tuple[float, BatchResult] | None = None
+        self.settled: deque[tuple[float, BatchResult]] = deque(maxlen=SETTLED_MAX)
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""
         self.micro_batch: tuple[float, Numbers] | None = None
@@ -184,6 +187,11 @@ class Health:
         if failures_s is None or now_s - failures_s[1] > FORGOTTEN_S:
             failures_s = (now_s, now_s)
         self._failures_s = (failures_s[0], now_s)
+
+    def settle(self, at_s: float, result: BatchResult) -> None:
+        """Keep the numbers of a transaction, without what grows with partitions and texts."""
+        few = msgspec.structs.replace(result, offsets={}, dead_letter_examples=(), ids=None)
+        self.settled.append((at_s, few))
 
     def succeed(self) -> None:
         self._failures_s = None

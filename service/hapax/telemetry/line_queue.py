@@ -53,7 +53,8 @@ class LineQueue:
         self.on_resume: Callable[[], object] = bool
         self._begin()
         _QUEUES.append(self)
-        os.register_at_fork(after_in_child=self._begin)  # the thread is not copied
+        if hasattr(os, "register_at_fork"):  # Windows has no fork
+            os.register_at_fork(after_in_child=self._begin)  # the thread is not copied
 
     def _begin(self) -> None:
         self._lines: deque[bytes] = deque()

@@ -8,21 +8,19 @@ grows without end: it lists its values or has a limit, and what comes on top is 
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+import prometheus_client as prometheus
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client import Metric
 
 OTHER = "other"
 PREFIX = "hapax_"
@@ -31,14 +29,14 @@ M = TypeVar("M", bound=Counter | Gauge | Histogram)
 
 DURATIONS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 )  # fmt: skip
 LATENCIES = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0, 86400.0
 )  # fmt: skip
 RANGES = (
-    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0,
+    10.0, 100.0, 1_000.0, 10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0
 )  # fmt: skip
 SYNCS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 SIZES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0, 30_000.0, 100_000.0)
@@ -80,13 +78,13 @@ class Row(Generic[M]):
 
     def build(self, registry: CollectorRegistry) -> Family[M]:
         names = [label.name for label in self.labels]
-        if issubclass(self.kind, Histogram):
-            metric: object = Histogram(
-                self.name, self.meaning, names, registry=registry, buckets=self.buckets
-            )
-        else:
-            metric = self.kind(self.name, self.meaning, names, registry=registry)
-        return Family(self, cast("M", metric))
+        more: dict[str, Any] = {"buckets": self.buckets} if self.buckets else {}
+        return Family(self, self.kind(self.name, self.meaning, names, registry=registry, **more))
+
+
+count = partial(Row[Counter], Counter)
+gauge = partial(Row[Gauge], Gauge)
+histogram = partial(Row[Histogram], Histogram)
 
 
 class Family(Generic[M]):
@@ -141,6 +139,7 @@ MICRO_BATCH_PHASES = ("plan", "work", "publish", "total")
 
 _TOPIC = Label("topic", limit=1_000)
 _PARTITION = (_TOPIC, Label("partition", limit=10_000))
+_OWN = (Label("group", limit=1), *_PARTITION)
 _READER = (Label("group", limit=100), *_PARTITION)
 
 
@@ -151,272 +150,240 @@ class _Table:
             setattr(self, row.attribute, row.build(self.registry))
 
 
+class _BusinessMetrics(Collector):
+    """Metrics of business code, where it has any (hapax/context.py)."""
+
+    def collect(self) -> Iterable[Metric]:
+        context = sys.modules.get("hapax.context")
+        return context.REGISTRY.collect() if context else ()
+
+
 class Metrics(_Table):
-    """The table, built into a registry of its own.
+    """The table, built into a registry of its own; ``app``: the pipeline, and its group.
 
     Each row is a Family on the instance: ``metrics.records_consumed.of("orders").inc(12)``.
     """
 
-    records_consumed = Row(Counter, "Input records of committed transactions.", _TOPIC)
-    records_produced = Row(
-        Counter, "Records written by committed transactions, dead letters included.", _TOPIC
+    records_consumed = count("Input records of committed transactions.", _TOPIC)
+    records_produced = count(
+        "Records written by committed transactions, dead letters included.", _TOPIC
     )
-    records_skipped = Row(
-        Counter,
+    records_skipped = count(
         "Input records without an output; redelivered: handed out again by the client although "
         "committed.",
         Label("reason", ("duplicate", "filtered", "looped", "redelivered")),
     )
-    records_dead_lettered = Row(
-        Counter, "Dead letters, by the type of the exception.", Label("reason", limit=50)
+    records_dead_lettered = count(
+        "Dead letters, by the type of the exception.", Label("reason", limit=50)
     )
-    records_retried = Row(
-        Counter,
+    records_retried = count(
         "Records written to the retry topic: for a later try (asked), or to another level of it "
         "before they are due (moved).",
         Label("why", ("asked", "moved")),
     )
-    records_waiting = Row(
-        Gauge,
+    records_waiting = gauge(
         "Records of the retry topic that this process has read before they are due; up to 2,000 "
-        "of each partition, more wait on the brokers.",
+        "of each partition, more wait on the brokers."
     )
-    records_without_id = Row(Counter, "Records processed although they carry no id.")
-    records_unchecked = Row(
-        Counter, "Records processed without the claim store, under the policy pass."
+    records_without_id = count("Records processed although they carry no id.")
+    records_unchecked = count("Records processed without the claim store, under the policy pass.")
+    bytes_consumed = count(
+        "Bytes of keys, values and headers of the input of committed transactions."
     )
-    bytes_consumed = Row(
-        Counter, "Bytes of keys, values and headers of the input of committed transactions."
-    )
-    transactions = Row(
-        Counter,
+    transactions = count(
         "Transactions by how they ended; fenced and fatal cost the producer.",
         Label("outcome", ("committed", "aborted", "fenced", "fatal")),
     )
-    idle_offsets_committed = Row(
-        Counter, "Commits of idle offsets: progress alone, after control records and aborted data."
+    idle_offsets_committed = count(
+        "Commits of idle offsets: progress alone, after control records and aborted data."
     )
-    micro_batches = Row(
-        Counter,
+    micro_batches = count(
         "Micro-batches; repeated: found published after a stop.",
         Label("outcome", ("published", "repeated")),
     )
-    late_rows_dropped = Row(Counter, "Rows dropped because they came after the watermark.")
-    partitions_isolated = Row(
-        Counter,
+    late_rows_dropped = count("Rows dropped because they came after the watermark.")
+    partitions_isolated = count(
         "Partitions taken over where a process had died: their next records are called in another "
-        "process.",
+        "process."
     )
-    crashing_records = Row(
-        Counter, "Records found to kill or hang the process that calls the transform."
-    )
-    calls_in_flight = Row(Gauge, "Calls of the transform that are being made, where they overlap.")
-    call_oldest_seconds = Row(Gauge, "For how long the oldest call in flight has taken.")
-    batches_halved = Row(Counter, "Times the batch size was halved to isolate a culprit.")
-    dedup_lookups = Row(
-        Counter,
+    crashing_records = count("Records found to kill or hang the process that calls the transform.")
+    calls_in_flight = gauge("Calls of the transform that are being made, where they overlap.")
+    call_oldest_seconds = gauge("For how long the oldest call in flight has taken.")
+    batches_halved = count("Times the batch size was halved to isolate a culprit.")
+    dedup_lookups = count(
         "Ids looked up in the claim store: new or owned by the same record, owned by another "
         "record (hit), without an answer (error).",
         Label("result", ("miss_or_own", "hit", "error")),
     )
-    dedup_claim_losses = Row(Counter, "Times the claim store was found to have lost its claims.")
-    dedup_clock_jumps = Row(
-        Counter, "Times the claim store's clock was set forward, which ends claims early."
+    dedup_claim_losses = count("Times the claim store was found to have lost its claims.")
+    dedup_clock_jumps = count(
+        "Times the claim store's clock was set forward, which ends claims early."
     )
-    dedup_keys_evicted = Row(
-        Counter, "Keys that the claim store evicted; claims may have been among them."
+    dedup_keys_evicted = count(
+        "Keys that the claim store evicted; claims may have been among them."
     )
-    dedup_store_evicts = Row(
-        Gauge, "1 while the claim store may delete claims to save memory, else 0."
+    dedup_store_evicts = gauge("1 while the claim store may delete claims to save memory, else 0.")
+    dedup_store_volatile = gauge("1 while a restart of the claim store loses claims, else 0.")
+    schemas_missing = gauge("1 while records wait for a schema, else 0.")
+    dedup_ids_on_different_keys = count(
+        "Batches in which records with different keys have one id: all but the first are dropped."
     )
-    dedup_store_volatile = Row(Gauge, "1 while a restart of the claim store loses claims, else 0.")
-    schemas_missing = Row(Gauge, "1 while records wait for a schema, else 0.")
-    dedup_ids_on_different_keys = Row(
-        Counter,
-        "Batches in which records with different keys have one id: all but the first are dropped.",
+    dedup_claims_taken_over = count(
+        "Claims taken over, whose owners were not processed and can no longer be read."
     )
-    dedup_claims_taken_over = Row(
-        Counter, "Claims taken over, whose owners were not processed and can no longer be read."
+    rebalances = count(
+        "Changes of the assigned partitions.", Label("kind", ("assigned", "revoked", "lost"))
     )
-    rebalances = Row(
-        Counter,
-        "Changes of the assigned partitions.",
-        Label("kind", ("assigned", "revoked", "lost")),
+    producers_rebuilt = count("Producers replaced within the process.", Label("cause", limit=20))
+    partitions_unowned = count("Times partitions of the input had no owner.")
+    members_fenced = count("Times the group gave this instance name to another member.")
+    brokers_awaited = count(
+        "Times no broker answered: to a new producer, at a start, or to an idle worker's check."
     )
-    producers_rebuilt = Row(
-        Counter, "Producers replaced within the process.", Label("cause", limit=20)
-    )
-    partitions_unowned = Row(Counter, "Times partitions of the input had no owner.")
-    members_fenced = Row(Counter, "Times the group gave this instance name to another member.")
-    brokers_awaited = Row(
-        Counter,
-        "Times no broker answered: to a new producer, at a start, or to an idle worker's check.",
-    )
-    in_doubt_fences = Row(
-        Counter, "Producers replaced because a late request might still be applied."
-    )
-    librdkafka_errors = Row(
-        Counter,
-        "Warnings and errors of the Kafka client, by log facility; ERROR: what a consumer handed "
-        "out instead of records.",
+    in_doubt_fences = count("Producers replaced because a late request might still be applied.")
+    librdkafka_errors = count(
+        "Errors of the Kafka client, by log facility; ERROR: what a consumer handed out instead of "
+        "records.",
         Label("facility", limit=100),
     )
-    ranges = Row(
-        Counter,
+    ranges = count(
         "Ranges of the Spark engine by how they ended; what one committed before counts in any "
         "case.",
         Label("outcome", ("done", "aborted", "fenced", "dead", "claims", "schemas", "stop")),
     )
-    tasks_lost = Row(Counter, "Tasks of the Spark engine that ended without a report.")
-    watchdog_fired = Row(Counter, "Calls that overran their deadline.", Label("call", limit=50))
-    telemetry_failures = Row(Counter, "Log lines of the Kafka client that could not be logged.")
-    log_lines_dropped = Row(
-        Counter,
-        "Log lines dropped because standard output is not read fast enough or cannot be written.",
+    tasks_lost = count("Tasks of the Spark engine that ended without a report.")
+    watchdog_fired = count("Calls that overran their deadline.", Label("call", limit=50))
+    telemetry_failures = count("Log lines of the Kafka client that could not be logged.")
+    log_lines_dropped = count(
+        "Log lines dropped because standard output is not read fast enough or cannot be written."
     )
-    lag_monitor_errors = Row(
-        Counter,
-        "Queries for log offsets not fully answered; the lag gauges keep their last values.",
+    lag_monitor_errors = count(
+        "Queries for log offsets not fully answered; the lag gauges keep their last values."
     )
 
-    transaction_duration_seconds = Row(
-        Histogram,
+    transaction_duration_seconds = histogram(
         "Time of a committed transaction, by step and in total.",
         Label("phase", PHASES),
         buckets=DURATIONS,
     )
-    micro_batch_duration_seconds = Row(
-        Histogram,
+    micro_batch_duration_seconds = histogram(
         "Time of a micro-batch: Spark's planning, its tasks (work), the transaction (publish), "
         "and in total.",
         Label("phase", MICRO_BATCH_PHASES),
         buckets=DURATIONS,
     )
-    record_latency_seconds = Row(
-        Histogram,
+    record_latency_seconds = histogram(
         "Age at commit, by its timestamp, of the oldest and the newest record of each transaction.",
         buckets=LATENCIES,
     )
-    transaction_records = Row(Histogram, "Input records of a committed transaction.", buckets=SIZES)
-    dedup_latency_seconds = Row(
-        Histogram,
+    transaction_records = histogram("Input records of a committed transaction.", buckets=SIZES)
+    dedup_latency_seconds = histogram(
         "Time that a batch waited for its claims; under a backlog they travel while the batch "
         "before is in work.",
         buckets=DURATIONS,
     )
 
-    range_duration_seconds = Row(
-        Histogram,
+    range_duration_seconds = histogram(
         "Time of a range: until producer and positions are known (open), in the task (work), and "
         "from planning to the report at the driver (round).",
         Label("step", ("open", "work", "round")),
         buckets=DURATIONS,
     )
-    range_records = Row(Histogram, "Input records of a range.", buckets=RANGES)
+    range_records = histogram("Input records of a range.", buckets=RANGES)
 
-    consumer_lag = Row(
-        Gauge,
+    consumer_lag = gauge(
         "Last stable offset minus committed offset, of assigned partitions; control records "
         "count. Of a DataFrame pipeline: records it has not read.",
-        *_PARTITION,
+        *_OWN,
     )
-    consumer_lag_seconds = Row(
-        Gauge,
+    consumer_lag_seconds = gauge(
         "Age of the oldest unread record, of assigned partitions, at least: that of the newest "
         "record known to be read before it. 0 when nothing is unread.",
-        *_PARTITION,
+        *_OWN,
     )
-    retention_margin_seconds = Row(
-        Gauge,
+    retention_margin_seconds = gauge(
         "Seconds until retention deletes the next unread record, at the least; 0 or less: now. "
         "+Inf when nothing is unread or nothing is deleted.",
-        *_PARTITION,
+        *_OWN,
     )
-    open_transaction_seconds = Row(
-        Gauge,
+    open_transaction_seconds = gauge(
         "For how long the last stable offset has not moved below the end of the log, of inputs "
         "and outputs; 0 when no transaction is open.",
         *_PARTITION,
     )
-    last_stable_offset_lag = Row(
-        Gauge,
+    last_stable_offset_lag = gauge(
         "Offsets between the last stable offset and the end of the log, of inputs and outputs.",
         *_PARTITION,
     )
-    paused = Row(Gauge, "1 while an operator has paused the intake (hapax pause), else 0.")
-    partition_stuck = Row(
-        Gauge,
-        "1 for an assigned partition before a set of records that cannot be read; offset is that "
-        "of its first record. The series disappears when the partition moves.",
+    paused = gauge("1 while an operator has paused the intake (hapax pause), else 0.")
+    partition_stuck = gauge(
+        "1 for an assigned partition before a set of records that cannot be read. The series "
+        "disappears when the partition moves.",
         *_PARTITION,
-        Label("offset", limit=10_000),
     )
-    executors = Row(Gauge, "Executors of Spark that can run tasks.")
-    ranges_in_flight = Row(Gauge, "Ranges that tasks of the Spark engine work on.")
-    state_rows = Row(Gauge, "Rows that a DataFrame pipeline keeps in its state.")
-    state_bytes = Row(Gauge, "Memory of that state, on all executors together.")
-    last_commit_timestamp_seconds = Row(Gauge, "Unix time of the last commit; 0 before the first.")
-    last_poll_timestamp_seconds = Row(
-        Gauge, "Unix time at which the loop last moved; 0 before it runs."
+    partition_stuck_offset = gauge("Offset of the first record of that set.", *_PARTITION)
+    executors = gauge("Executors of Spark that can run tasks.")
+    ranges_in_flight = gauge("Ranges that tasks of the Spark engine work on.")
+    state_rows = gauge("Rows that a DataFrame pipeline keeps in its state.")
+    state_bytes = gauge("Memory of that state, on all executors together.")
+    last_commit_timestamp_seconds = gauge("Unix time of the last commit; 0 before the first.")
+    last_poll_timestamp_seconds = gauge("Unix time at which the loop last moved; 0 before it runs.")
+    ready = gauge("1 while `/readyz` returns 200; a rollout waits for it.")
+    assigned_partitions = gauge("Assigned partitions.")
+    dedup_store_up = gauge("0 while the claim store does not answer, else 1, also without a store.")
+    native_routes_lost = count("Partitions whose route to the native path was set again.")
+    native_path_left = gauge(
+        "1 while the process uses Python because native path and reference differed, else 0."
     )
-    ready = Row(Gauge, "1 while `/readyz` returns 200; a rollout waits for it.")
-    assigned_partitions = Row(Gauge, "Assigned partitions.")
-    dedup_store_up = Row(
-        Gauge, "0 while the claim store does not answer, else 1, also without a store."
-    )
-    native_routes_lost = Row(Counter, "Partitions whose route to the native path was set again.")
-    native_path_left = Row(
-        Counter, "1 when the process uses Python because native path and reference differed."
-    )
-    build_info = Row(
-        Gauge,
-        "Always 1; the labels name what runs.",
+    build_info = gauge(
+        "Always 1; the labels name what runs. To join: on (job, instance) group_left (app).",
+        Label("app", limit=1),
         Label("version", limit=1),
         Label("engine", limit=1),
         Label("python", limit=1),
         Label("librdkafka", limit=1),
     )
-    reader_lag_records = Row(
-        Gauge,
+    reader_lag_records = gauge(
         "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "
         "without markers, aborted records and an open tail. Of the worker that has partition 0 of "
         "the first input topic; no series while the group cannot be queried.",
         *_READER,
     )
-    reader_lag_records_max = Row(
-        Gauge,
+    reader_lag_records_max = gauge(
         "The same at most: more where the group has no valid offset, and while a long backlog is "
         "being counted.",
         *_READER,
     )
-    reader_lag_open = Row(
-        Gauge, "Offsets before such a group that wait for open transactions.", *_READER
+    reader_lag_open = gauge(
+        "Offsets before such a group that wait for open transactions.", *_READER
     )
 
-    def __init__(self) -> None:
+    def __init__(self, app: str = "") -> None:
+        self.app = app
         # A "_created" series for each counter doubles the scrape and no alert here reads it.
-        disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
+        prometheus.disable_created_metrics()  # type: ignore[no-untyped-call] # the library has no types here
         super().__init__()
-        ProcessCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        self.registry.register(_BusinessMetrics())
+        prometheus.ProcessCollector(registry=self.registry)
+        prometheus.GCCollector(registry=self.registry)
         self.dedup_store_up.of().set(1)
 
 
 class SpoolMetrics(_Table):
     """The metrics of one publisher; ``registry`` is a collector that another registry takes."""
 
-    spool_records_accepted = Row(Counter, "Records accepted: they are on disk.")
-    spool_records_published = Row(Counter, "Records published: they are in Kafka.")
-    spool_records_skipped = Row(Counter, "Records left out for good, as skip_at says.")
-    spool_records_waiting = Row(Gauge, "Accepted records that are not known to be in Kafka.")
-    spool_bytes = Row(Gauge, "Bytes that the spool's files take.")
-    spool_waiting_seconds = Row(
-        Gauge, "For how long accepted records have waited without any transaction; 0: none wait."
+    spool_records_accepted = count("Records accepted: they are on disk.")
+    spool_records_published = count("Records published: they are in Kafka.")
+    spool_records_skipped = count("Records left out for good, as skip_at says.")
+    spool_records_waiting = gauge("Accepted records that are not known to be in Kafka.")
+    spool_bytes = gauge("Bytes that the spool's files take.")
+    spool_waiting_seconds = gauge(
+        "For how long accepted records have waited without any transaction; 0: none wait."
     )
-    spool_sync_seconds = Row(
-        Histogram, "Seconds of a round of the spool: one write and one sync.", buckets=SYNCS
+    spool_sync_seconds = histogram(
+        "Seconds of a round of the spool: one write and one sync.", buckets=SYNCS
     )
-    spool_full = Row(Gauge, "1 while a call waits for room in the spool, or was refused for it.")
+    spool_full = gauge("1 while a call waits for room in the spool, or was refused for it.")
 
 
 def rows(table: type[_Table] = Metrics) -> list[Row[Any]]:

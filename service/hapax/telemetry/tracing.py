@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ConfigurationError,
-    ProducerDeadError,
-)
+from hapax.core import errors
 from hapax.telemetry.events.base import printable
 from hapax.telemetry.line_queue import write_within
 
@@ -31,18 +26,16 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.batch_result import BatchResult, Begun
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Batch, Core
+    from hapax.core.batch_result import BatchResult, Begun, Core
+    from hapax.core.offset_commit import Marks
+    from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record
-    from hapax.core.transform import Failure
+    from hapax.core.results import Failure
 
 LINKS_MAX = 128
 """What an SDK keeps unless configured otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""
 HEADER_CHARS_MAX = 512
 """The longest ``tracestate`` that the standard asks to be passed on."""
-_CARRIED = frozenset({"traceparent", "tracestate"})
-_PROPAGATOR = TraceContextTextMapPropagator()
 FLUSH_MAX_S = 3.0
 """A stop waits so long for a collector that is away; the spans are lost then."""
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
@@ -53,15 +46,21 @@ _MISSING = (
 
 Attributes = dict[str, str | int | float]
 
+try:
+    from opentelemetry.propagate import get_global_textmap
+except ValueError as error:  # it reads the variable when it is imported
+    raise errors.ConfigurationError(
+        [f"OTEL_PROPAGATORS: {error} The default: tracecontext"]
+    ) from error
+
 
 class TracedCore:
     """Runs batches as the core inside does, each within a span."""
 
-    def __init__(self, core: Core, provider: TracerProvider, *, group: str, client: str) -> None:
+    def __init__(self, core: Core, provider: TracerProvider, who: Attributes) -> None:
         self._core = core
         self._tracer = provider.get_tracer("hapax")
-        self._group = group
-        self._client = client
+        self._who = who
 
     def ask(self, batch: Batch) -> Begun:
         """Do what comes before the batch's turn: the span begins with that."""
@@ -108,9 +107,8 @@ class TracedCore:
             "messaging.system": "kafka",
             "messaging.operation.name": "process",
             "messaging.operation.type": "process",
+            **self._who,
             "messaging.batch.message_count": len(batch.records),
-            "messaging.consumer.group.name": self._group,
-            "messaging.client.id": self._client,
             "hapax.attempt": attempt,
         }
         if len(topics) == 1:
@@ -122,17 +120,19 @@ class TracedCore:
 
 
 def links(records: Iterable[Record]) -> list[Link]:
-    """Return each once, at most ``LINKS_MAX``; what is no W3C trace context is ignored."""
+    """Return each once, at most ``LINKS_MAX``; what ``OTEL_PROPAGATORS`` cannot read is ignored."""
     found: dict[tuple[int, int], Link] = {}
+    propagator = get_global_textmap()
+    carried = propagator.fields
     for record in records:
         carrier = {
             name: value.decode("ascii", "replace")
             for name, value in record.headers
-            if name in _CARRIED and value is not None and len(value) <= HEADER_CHARS_MAX
+            if name in carried and value is not None and len(value) <= HEADER_CHARS_MAX
         }
-        if "traceparent" not in carrier:
+        if not carrier:
             continue
-        context = get_current_span(_PROPAGATOR.extract(carrier)).get_span_context()
+        context = get_current_span(propagator.extract(carrier, Context())).get_span_context()
         if context.is_valid:
             found.setdefault((context.trace_id, context.span_id), Link(context))
             if len(found) == LINKS_MAX:
@@ -141,7 +141,6 @@ def links(records: Iterable[Record]) -> list[Link]:
 
 
 def _outcome(settled: BatchResult) -> Attributes:
-    phases = {f"hapax.{phase}_ms": 1000 * value for phase, value in settled.phases_s.items()}
     return {
         "hapax.outcome": settled.outcome,
         "hapax.records": settled.records,
@@ -149,17 +148,17 @@ def _outcome(settled: BatchResult) -> Attributes:
         "hapax.duplicates": settled.duplicates,
         "hapax.filtered": settled.filtered,
         "hapax.dead_letters": settled.dead_letters,
-        **phases,
+        **{f"hapax.transaction.phase.{name}": s for name, s in settled.phases_s.items()},
     }
 
 
 def _fail(span: Span, error: BaseException) -> None:
     match error:
-        case BatchAbortedError():
+        case errors.BatchAbortedError():
             outcome = "aborted"
-        case ProducerDeadError():
+        case errors.ProducerDeadError():
             outcome = "fenced" if error.fenced else "fatal"
-        case ClaimsUnavailableError():
+        case errors.ClaimsUnavailableError():
             outcome = "held"
         case _:
             outcome = "stopped"
@@ -185,7 +184,7 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise ConfigurationError([_MISSING]) from error
+        raise errors.ConfigurationError([_MISSING]) from error
     exporter = _exporter(environ)
     who = {"service.name": app, "service.instance.id": instance, "service.version": version}
     said = OTELResourceDetector().detect().attributes  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
@@ -209,11 +208,8 @@ def _exporter(environ: Mapping[str, str]) -> Any:
     if name == "none":
         return None
     if name == "otlp":
-        protocol = (
-            environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-            or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-            or "http/protobuf"
-        )
+        names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        protocol = next(filter(None, map(environ.get, names)), "http/protobuf")
         name = _PROTOCOLS.get(protocol, protocol)
     for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
         return entry.load()()
@@ -221,4 +217,4 @@ def _exporter(environ: Mapping[str, str]) -> Any:
         f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax-kafka[tracing] brings otlp"
         " with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
     )
-    raise ConfigurationError([problem])
+    raise errors.ConfigurationError([problem])

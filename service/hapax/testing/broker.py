@@ -22,8 +22,9 @@ from hapax.core.records import Headers, Progress, Record, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hapax.core.crash_markers import Marks
-    from hapax.core.ports import Clock, Message
+    from hapax.core.offset_commit import Marks
+    from hapax.core.ports import Clock
+    from hapax.core.records import Message
 
     Place = TopicPartition | str
     Name = tuple[str, int]
@@ -315,11 +316,7 @@ class MemoryBroker:
             )
 
     def add_offsets(
-        self,
-        name: Name,
-        member: tuple[str, int],
-        progress: Progress,
-        marks: Marks | None = None,
+        self, name: Name, member: tuple[str, int], progress: Progress, marks: Marks | None = None
     ) -> None:
         producer = self._producer(name)
         if OFFSETS not in producer.places:

@@ -6,18 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.core import errors
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    OtherClusterError,
-    other_cluster,
-)
-from hapax.core.ports import Batch, Clock
+from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from hapax.core.ports import Clock
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
@@ -107,19 +103,16 @@ class MemoryClaims:
                 foreign[index] = found
         if self.lost_answers:
             self.lost_answers -= 1
-            raise ClaimsUnavailableError("the answer was lost")
+            raise errors.ClaimsUnavailableError("the answer was lost")
         return foreign
 
     def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
+        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
     ) -> AskedBefore:
         """Claim now, as a request that arrives at once; what it raises is its answer."""
         try:
             return AskedBefore(self.claim(ids, records, replays))
-        except (ClaimsUnavailableError, OtherClusterError) as error:
+        except (errors.ClaimsUnavailableError, errors.OtherClusterError) as error:
             return AskedBefore(error)
 
     def seen_by(self, *, cluster_id: str | None = None) -> MemoryClaims:
@@ -133,7 +126,7 @@ class MemoryClaims:
         self.ping()
         try:
             self._begin()
-        except OtherClusterError as error:
+        except errors.OtherClusterError as error:
             return Preflight([str(error)], [])
         return Preflight([], [])
 
@@ -177,7 +170,7 @@ class MemoryClaims:
 
     def ping(self) -> None:
         if self.outage is not None:
-            raise ClaimsUnavailableError(self.outage)
+            raise errors.ClaimsUnavailableError(self.outage)
 
     def close(self) -> None: ...
 
@@ -224,7 +217,7 @@ class MemoryClaims:
         here = self.cluster_id
         there = self._kept.meta.setdefault("cluster", here) if here else ""
         if here and there and here != there:
-            raise OtherClusterError(other_cluster("the claims", there, here))
+            raise errors.OtherClusterError(errors.other_cluster("the claims", there, here))
         if not self._called:
             self._called, self.fresh = True, not self._kept.generations
 
@@ -248,7 +241,7 @@ class MemoryOwners:
         wanted = list(partitions)
         if stable and any(self._broker.pending(where) for where in wanted):
             self._wait(within_s)
-            raise BatchAbortedError("owners: UNSTABLE_OFFSET_COMMIT")
+            raise errors.BatchAbortedError("owners: UNSTABLE_OFFSET_COMMIT")
         return {where: self._broker.committed.get(where) for where in wanted}
 
     def records(self, owners: Collection[Coordinates]) -> Batch:

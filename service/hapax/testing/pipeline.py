@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from collections import Counter
 from functools import wraps
@@ -24,13 +25,13 @@ from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import AppliesAll, Interrupt, Message
-from hapax.core.records import Coordinates, Record, TopicPartition
+from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
-from hapax.core.transform import Result, TransformForm, form_of, load_form
+from hapax.core.transform import TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
 from hapax.schemas.codec import KINDS, Decoder, Encoder
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.formats import Format, FormatOptions
+    from hapax.core.ports import AppliesAll
+    from hapax.core.results import Result
 
 
 DEFAULTS = {
@@ -90,6 +93,8 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     records       how many records were processed
     waiting       by coordinates, the records that wait for a later try, and in how many seconds of
                   ``Pipeline.wait`` it is due
+    logged        lines of ``hapax.context``, as they are in the log
+    counted       by series, as ``orders_total{country="de"}``, what it has counted
     """
 
     outputs: list[Record]
@@ -99,6 +104,8 @@ class Processed(msgspec.Struct, frozen=True, kw_only=True):
     calls: dict[Coordinates, int]
     records: int
     waiting: dict[Coordinates, float] = {}
+    logged: list[dict[str, Any]] = []
+    counted: dict[str, float] = {}
 
     @property
     def retries(self) -> int:
@@ -141,15 +148,6 @@ class TestSchemas:
     def _format(self, subject: str) -> Format:
         output = subject == f"{self._formats.topic}-value"
         return self._formats.output if output else self._formats.input
-
-
-def schemas_of(
-    formats: FormatOptions, schemas: Mapping[str, Given]
-) -> tuple[FormatOptions, TestSchemas]:
-    """Return formats whose registry is memory of this pipeline alone, and what it holds."""
-    urls = (f"memory:{next(_NUMBERS)}",)
-    ours = replace(formats, registry=replace(formats.registry, url=urls))
-    return ours, TestSchemas(ours, schemas)
 
 
 def _text(given: Given) -> str:
@@ -203,10 +201,7 @@ class _NotedCalls:
         self.filtered.clear()
 
     def apply_all(
-        self,
-        records: Sequence[Record],
-        interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
     ) -> list[Result | None]:
         results = self._inner.apply_all(records, interrupt, fates)
         for record, result in zip(records, results, strict=False):
@@ -223,9 +218,8 @@ def _counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
         return form
 
     def count(given: Record | list[Record]) -> None:
-        calls.update(
-            record.coordinates for record in (given if isinstance(given, list) else [given])
-        )
+        records = given if isinstance(given, list) else [given]
+        calls.update(record.coordinates for record in records)
 
     @wraps(form.function)
     def called(given: Any) -> Any:
@@ -279,7 +273,11 @@ class Pipeline:
         if isinstance(given, (str, os.PathLike)):
             given = read_env_file(Path(given), os.environ)
         self.settings: Settings = load_settings({**DEFAULTS, **given})
-        formats, self.schemas = schemas_of(self.settings.formats, schemas or {})
+        formats = self.settings.formats
+        # Of this pipeline alone: look-ups are shared by what their registry is named.
+        registry = replace(formats.registry, url=(f"memory:{next(_NUMBERS)}",))
+        formats = replace(formats, registry=registry)
+        self.schemas = TestSchemas(formats, schemas or {})
         self.clock = _ManualClock()
         inputs = self.settings.input.topics
         self._policy = replace(retrying(self.settings), backoff_ms=0)
@@ -293,27 +291,24 @@ class Pipeline:
         self._calls: Counter[Coordinates] = Counter()
         form = _formed(transform, self.settings.transform)
         limits = replace(call_limits(self.settings), retrying=self._policy, formats=formats)
+        self._lines: list[bytes] = []
+        self._capture()
         self._watch = _CallWatch()
         self._transformer = open_transformer(_counted(form, self._calls), limits, self._watch.note)
-        self._noted = (
-            _NotedCalls(self._transformer, lambda record: record)
-            if topic is None
-            else _NotedCalls(
-                LaterCalls(self._transformer, self._policy, now_ms=self._now_ms), topic.restored
-            )
-        )
+        if topic is None:
+            self._noted = _NotedCalls(self._transformer, lambda record: record)
+        else:
+            later = LaterCalls(self._transformer, self._policy, now_ms=self._now_ms)
+            self._noted = _NotedCalls(later, topic.restored)
         name = self.settings.instance
         self._source = MemorySource(self._broker, name, wait=self.clock.wait)
         self._source.held = self._held
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
+        steps = self._steps(claims=claims)
         self._core = ExactlyOnce(
-            self._steps(claims=claims),
-            self._source,
-            self._transaction,
-            clock=self.clock,
-            interrupt=Interrupt(),
+            steps, self._source, self._transaction, clock=self.clock, interrupt=Interrupt()
         )
         self._transaction.open()
         if isinstance(self._transformer, GatheredCalls):
@@ -331,14 +326,9 @@ class Pipeline:
         timestamp_ms: int = 0,
     ) -> Coordinates:
         """Write one input record; return its coordinates. ``topic``: default: the first input."""
-        topic = topic or self.settings.input.topics[0]
+        topic, given = topic or self.settings.input.topics[0], tuple(headers)
         offset = self._broker.write(
-            topic,
-            value,
-            key=key,
-            partition=partition,
-            headers=tuple(headers),
-            timestamp_ms=timestamp_ms,
+            topic, value, key=key, partition=partition, headers=given, timestamp_ms=timestamp_ms
         )
         return Coordinates(topic, partition, offset)
 
@@ -354,6 +344,7 @@ class Pipeline:
             self.send(self.schemas.value(value, self.settings.input.topics[0]))
         self._calls.clear()
         self._noted.forget()
+        context = self._capture()
         records = 0
         while (batch := self._source.take(self.settings.transaction.records_max, 0.0)).records:
             try:
@@ -364,7 +355,7 @@ class Pipeline:
             self._source.mark_processed(result.progress)
             records += result.records - result.moved
         self._watch.warn()
-        return self._processed(records)
+        return self._processed(records, context.counted() if context else {})
 
     def abort_next(self, times: int = 1) -> None:
         """Let the next transactions be aborted, as by a broker's failure.
@@ -390,32 +381,33 @@ class Pipeline:
         """Let time pass: until HAPAX_DEDUP__TTL is over, or a later try is due at the next run."""
         self.clock.wait(seconds)
 
+    def _capture(self) -> Any:
+        """Return business code's context, which logs and counts for this pipeline from now on."""
+        context, settings = sys.modules.get("hapax.context"), self.settings
+        if context:
+            names = {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
+            context.capture(settings.telemetry.log_level, self._lines.append, **names)
+        return context
+
     def _steps(self, *, claims: bool) -> Steps:
         settings = self.settings
         retry = self._policy.topic
         ids, inputs = settings.dedup.id, settings.input.topics
         identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        limits = settings.dead_letter
+        limits, out, encoded = (
+            settings.dead_letter,
+            settings.output,
+            settings.output.format != "bytes",
+        )
+        store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
+        asked = MemoryOwners(self._broker, wait=self.clock.wait)
+        owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
         return Steps(
             identity=identity,
-            claiming=Claiming(
-                MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None,
-                ClaimOwners(
-                    MemoryOwners(self._broker, wait=self.clock.wait),
-                    identity,
-                    batch_max=settings.transaction.records_max,
-                ),
-                pass_on_outage=False,
-            ),
+            claiming=Claiming(store, owners, pass_on_outage=False),
             transformer=self._noted,
             planner=Planner(
-                Destinations(
-                    settings.app,
-                    settings.output.topic,
-                    limits.topic,
-                    retry,
-                    encoded=settings.output.format != "bytes",
-                )
+                Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
             ),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
@@ -429,7 +421,9 @@ class Pipeline:
         self._aborts -= 1
         return InjectedFault("aborted")
 
-    def _processed(self, records: int) -> Processed:
+    def _processed(self, records: int, counted: dict[str, float]) -> Processed:
+        lines = [msgspec.json.decode(line) for line in self._lines]
+        self._lines.clear()
         written = self._written()
         letters = [dead_letter(record) for record in written]
         return Processed(
@@ -440,6 +434,8 @@ class Pipeline:
             calls=dict(self._calls),
             records=records,
             waiting=self._waiting(),
+            logged=lines,
+            counted=counted,
         )
 
     def _now_ms(self) -> int:

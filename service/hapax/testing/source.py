@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.core.crash_markers import Mark, Marks, marked
+from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, MemberFencedError
-from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes, Stuck, Why
+from hapax.core.offset_commit import (
+    CommittedMetadata,
+    GroupOffset,
+    Mark,
+    Marks,
+    OffsetCommit,
+    require_assigned,
+)
+from hapax.core.ports import Changes, Stuck, Why
+from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, Record, TopicPartition

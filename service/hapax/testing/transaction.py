@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from hapax.core.crash_markers import Mark
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.offset_commit import CommittedMetadata, OffsetCommit
-from hapax.core.ports import IN_DOUBT, Clock, Message
+from hapax.core.offset_commit import CommittedMetadata, Mark, OffsetCommit
+from hapax.core.ports import IN_DOUBT, Clock
 from hapax.testing.broker import OFFSETS, InvalidTransactionStateError, MemoryBroker
 from hapax.testing.source import Faults, InjectedFault, no_faults
 
 if TYPE_CHECKING:
-    from hapax.core.records import Progress, TopicPartition
+    from hapax.core.records import Message, Progress, TopicPartition
 
 
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]

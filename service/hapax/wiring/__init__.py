@@ -29,7 +29,7 @@ from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health
 from hapax.telemetry.http.server import TelemetryServer
 from hapax.telemetry.http.status import Status
-from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs
+from hapax.telemetry.logs import Troubles, capture_library_logs, configure_logs, who
 from hapax.telemetry.metrics import Metrics
 from hapax.wiring import builders as parts
 
@@ -51,11 +51,11 @@ def serve(settings: Settings) -> ExitCode:
         settings.telemetry.log_format,
         troubles=troubles,
         strike=strike,
-        app=settings.app,
-        instance=settings.instance,
-        engine=settings.engine,
+        version=__version__,
+        **who(settings),
     )
-    metrics, health = Metrics(), Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
+    metrics = Metrics(settings.app)
+    health = Health(settings.watchdog.timeout_ms / 1000 + LIVENESS_MARGIN_S)
     events = Events(metrics, health, logger)
     capture_library_logs(events)
     try:
@@ -121,7 +121,7 @@ def _run(shared: Shared, stack: ExitStack) -> None:
     # Imported only where it is used: half a second that a restarted worker need not wait for.
     require_pyspark()
     if shared.settings.spark.dataframe is not None:
-        from hapax.wiring.dataframe import run_pipeline as run
+        from hapax.wiring.spark import run_pipeline as run
     else:
         from hapax.wiring.spark import run_records as run
     run(shared, stack)
@@ -147,12 +147,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     if shared.lifecycle.stopping:
         return
     transformer = parts.transformer(shared, form, stack)
-    isolation = parts.isolation(
-        shared.settings,
-        transformer,
-        on_death=shared.events.crashing_record_found,
-        on_failure=shared.events.isolation_failed,
-    )
+    isolation = parts.isolation(shared.settings, transformer, shared.events)
     stack.callback(isolation.close)
     worker = parts.worker(shared, stack, source, transaction, claims, (isolation, transformer))
     # What the start left lives permanently: keep it out of every later garbage collection (the

@@ -14,11 +14,11 @@ from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
+from hapax.core.interrupt import Interrupt
 from hapax.core.lag import GroupProgress
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Interrupt
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
@@ -33,6 +33,7 @@ from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
+from hapax.kafka.connection import split
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.consume.target_source import KafkaTargetSource
@@ -41,21 +42,22 @@ from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
-from hapax.kafka.properties import consumer_properties, producer_properties, transactional_id
+from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.settings.secrets import secrets_of
-from hapax.telemetry.logs import ClientLogger
+from hapax.telemetry.logs import ClientLogger, who
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
+    from hapax.core.batch_result import Core
     from hapax.core.claim_store import ClaimStore
     from hapax.core.plan import OtherCluster
-    from hapax.core.ports import AppliesAll, Core, Watch
-    from hapax.core.records import Coordinates, Record
+    from hapax.core.ports import AppliesAll, Watch
+    from hapax.core.records import Record
     from hapax.core.transform import Transformer, TransformForm
     from hapax.engines.overlapping_calls import SlotCalls
     from hapax.kafka.native import NativePath
@@ -95,9 +97,8 @@ def share(settings: Settings, events: Events) -> Shared:
     clock, interrupt = time, Interrupt()
     lifecycle = Lifecycle(clock, interrupt, timeout_s=settings.shutdown.timeout_ms / 1000)
     watchdog = Watchdog(settings.watchdog.timeout_ms / 1000, on_overrun=events.watchdog_fired)
-    watchdog.limit_stop(
-        lambda: lifecycle.overdue, settings.transaction.timeout_ms / 1000 + FAREWELL_S
-    )
+    last_s = settings.transaction.timeout_ms / 1000 + FAREWELL_S
+    watchdog.limit_stop(lambda: lifecycle.overdue, last_s)
     attempt_s, whole_s = call_limits_s(settings)
     watchdog.limit_calls(interrupt, attempt_s, events.call_hung, whole_s)
     native = record_path(settings).path
@@ -145,29 +146,24 @@ def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
 
 def transaction(shared: Shared, source: KafkaSource) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
-    settings = shared.settings
+    settings, events = shared.settings, shared.events
+    around: dict[str, Any] = {"clock": shared.clock, "forward": events.librdkafka_logged}
+    around["watch"] = shared.watchdog.watch
     if isinstance(source, KafkaTargetSource):
         source.lanes = TargetTransaction(
             settings,
-            clock=shared.clock,
-            logger=ClientLogger(shared.events, "progress"),
+            logger=ClientLogger(events, "progress"),
             source_cluster=lambda: source.cluster_id,
-            on_retry=shared.events.lane_open_retried,
-            forward=shared.events.librdkafka_logged,
-            watch=shared.watchdog.watch,
+            on_retry=events.lane_open_retried,
+            **around,
         )
         return source.lanes
     config = ProducerConfig.of(settings, producer_properties(settings), shared.native)
-    around: dict[str, Any] = {
-        "clock": shared.clock,
-        "forward": shared.events.librdkafka_logged,
-        "watch": shared.watchdog.watch,
-        "meet_cluster": source.meet_cluster,
-    }
+    around["meet_cluster"] = source.meet_cluster
     if settings.guarantee == "exactly_once":
         return KafkaTransaction(config, **around)
     if settings.guarantee == "at_most_once":
-        around["on_lost"] = shared.events.outputs_lost
+        around["on_lost"] = events.outputs_lost
     return WEAKER[settings.guarantee](config, commit_offsets=source.commit, **around)
 
 
@@ -212,13 +208,8 @@ def worker(
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=budgets)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
-    bare = ExactlyOnce(
-        steps(settings, claims, lookup, isolation, elsewhere=elsewhere),
-        source,
-        transaction,
-        clock=shared.clock,
-        interrupt=shared.interrupt,
-    )
+    made = steps(settings, claims, lookup, isolation, elsewhere=elsewhere)
+    bare = ExactlyOnce(made, source, transaction, clock=shared.clock, interrupt=shared.interrupt)
     core = traced(settings, bare)
     suspects = Suspects(
         source, core, isolation, shared.events, records_max=settings.transaction.records_max
@@ -226,13 +217,9 @@ def worker(
     parts = (core, source, suspects, sizing(settings, budgets.retry, Bounds.of(settings)))
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
     if isinstance(transformer, GatheredCalls):
+        calls, most = transformer.calls, settings.transaction
         windowing = Windowing(
-            Window(),
-            transformer.calls,
-            isolation,
-            settings.transaction.records_max,
-            settings.transaction.bytes_max,
-            transformer.calls.at_once,
+            Window(), calls, isolation, most.records_max, most.bytes_max, calls.at_once
         )
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:
@@ -270,13 +257,10 @@ def steps(
     dedup, out, retry = settings.dedup, settings.output, policy.topic
     encoded, now = formats.output != "bytes", out.timestamp == "now"
     identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
+    asked = ClaimOwners(owners, identity, batch_max=settings.transaction.records_max)
     return Steps(
         identity=identity,
-        claiming=Claiming(
-            claims,
-            ClaimOwners(owners, identity, batch_max=settings.transaction.records_max),
-            pass_on_outage=dedup.on_outage == "pass",
-        ),
+        claiming=Claiming(claims, asked, pass_on_outage=dedup.on_outage == "pass"),
         transformer=transformer
         if retry is None
         else LaterCalls(transformer, policy, now_ms=_now_ms),
@@ -289,9 +273,7 @@ def steps(
 def dead_letter_rate(settings: Settings) -> DeadLetterRate:
     dead_letter = settings.dead_letter
     return DeadLetterRate(
-        topic=dead_letter.topic,
-        rate_max=dead_letter.rate_max,
-        records_min=dead_letter.records_min,
+        topic=dead_letter.topic, rate_max=dead_letter.rate_max, records_min=dead_letter.records_min
     )
 
 
@@ -369,12 +351,15 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
     stack.callback(close_tracing, _spans(settings))
 
 
-def traced(settings: Settings, core: Core) -> Core:
+def traced(settings: Settings, core: Core, client: str | None = None) -> Core:
     if not settings.telemetry.tracing:
         return core
     from hapax.telemetry.tracing import TracedCore
 
-    return TracedCore(core, _spans(settings), group=settings.app, client=transactional_id(settings))
+    host, port = split(settings.kafka.bootstrap_servers.split(",")[0].strip())
+    who: Any = {"messaging.client.id": client or client_name(settings), "server.address": host}
+    who |= {"messaging.consumer.group.name": settings.app, "server.port": port}
+    return TracedCore(core, _spans(settings), who)
 
 
 def flush_traces(settings: Settings) -> None:
@@ -422,17 +407,14 @@ def _follow(calls: SlotCalls, events: Events) -> tuple[Record, float] | None:
 
 
 def isolation(
-    settings: Settings,
-    transformer: Transformer | GatheredCalls,
-    *,
-    on_death: Callable[[Coordinates, str, int], object],
-    on_failure: Callable[[str], object],
+    settings: Settings, transformer: Transformer | GatheredCalls, events: Events
 ) -> Isolation:
+    limits, found = call_limits(settings), events.crashing_record_found
     return Isolation(
         transformer,
-        IsolatedCalls(settings.transform, call_limits(settings), *call_limits_s(settings)),
-        on_death=lambda record, how, deaths: on_death(record.coordinates, how, deaths),
-        on_failure=on_failure,
+        IsolatedCalls(settings.transform, limits, *call_limits_s(settings), **who(settings)),
+        on_death=lambda record, how, deaths: found(record.coordinates, how, deaths),
+        on_failure=events.isolation_failed,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,
     )
 
@@ -444,12 +426,9 @@ def group_progress(shared: Shared, source: KafkaSource) -> GroupProgress:
         return found
     shared.events.records_wait(source.waiting())
     topic = shared.settings.retry_topic
-    return GroupProgress(
-        *(
-            {where: at for where, at in each.items() if where[0] != topic}
-            for each in (found.committed, found.positions)
-        )
-    )
+    both = (found.committed, found.positions)
+    read = ({where: at for where, at in each.items() if where[0] != topic} for each in both)
+    return GroupProgress(*read)
 
 
 def tell_waiting(shared: Shared, source: KafkaSource) -> None:

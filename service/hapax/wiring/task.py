@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 import time
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.exactly_once import ExactlyOnce
+from hapax.core.interrupt import Interrupt, without_ctrl_c
 from hapax.core.limits import RetryPolicy
-from hapax.core.ports import Interrupt, without_ctrl_c
 from hapax.core.transform import load_form
+from hapax.engines import overlapping_calls
 from hapax.engines.idle_offsets import Bounds
-from hapax.engines.overlapping_calls import (
-    GatheredCalls,
-    call_limits,
-    open_transformer,
-    overlapping,
-)
+from hapax.engines.overlapping_calls import GatheredCalls
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.spark_sources import KafkaRange
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
-from hapax.telemetry.logs import ClientLogger
+from hapax.settings.secrets import Strike, secrets_around, secrets_of
+from hapax.telemetry.logs import ClientLogger, configure_logs, who
 from hapax.wiring import builders as parts
 from hapax.wiring.claims import claim_store
 
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import ExitStack
 
+    from hapax.core.batch_result import Core
     from hapax.core.call_window import CallLimits
     from hapax.core.crash_markers import Isolation
-    from hapax.core.ports import Clock, Core, Source, Transaction
+    from hapax.core.ports import Clock, Source, Transaction
     from hapax.core.transform import Transformer
     from hapax.engines.spark.plan import RangePlan, RangeReport, RangeSource, TaskTransaction
     from hapax.settings import Settings
@@ -51,22 +51,31 @@ def run_plans(
     settings: Settings, plans: Iterable[RangePlan], *, cluster_id: str | None = None
 ) -> Iterator[RangeReport]:
     """Refuse claims of another ``cluster_id`` than the driver's. Executors import this."""
+    configure_logs(  # of business code: it goes where the log of executors goes
+        settings.telemetry.log_level,
+        "json",
+        stream=sys.stderr,
+        strike=Strike({*secrets_of(settings), *secrets_around(os.environ)}),
+        **who(settings),
+    )
     with without_ctrl_c():
         for plan in plans:
-            yield RangeTask(settings, plan, cluster_id=cluster_id).run()
+            report = RangeTask(settings, plan, cluster_id=cluster_id).run()
+            report.counted = overlapping_calls.take_counted()
+            yield report
 
 
 def _transformer(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     form = load_form(name)
-    if overlapping(form, limits):
+    if overlapping_calls.overlapping(form, limits):
         return _opened(name, limits)
-    return open_transformer(form, limits)
+    return overlapping_calls.open_transformer(form, limits)
 
 
 @cache
 def _opened(name: str | None, limits: CallLimits) -> Transformer | GatheredCalls:
     """Set a transform up once for the Python process of an executor, which runs many ranges."""
-    return open_transformer(load_form(name), limits)
+    return overlapping_calls.open_transformer(load_form(name), limits)
 
 
 class RangeTask(Task):
@@ -95,6 +104,7 @@ class RangeTask(Task):
         name = lane_id(settings, plan.lane)
         choice = record_path(settings, executor)
         self._events.executor_seen(executor, str(choice))
+        around: dict[str, Any] = {"clock": self.clock, "watch": self.watchdog.watch}
         source = KafkaRange(
             consumer_properties(settings) | {"client.id": name, "fetch.wait.max.ms": FETCH_WAIT_MS},
             plan.starts,
@@ -102,31 +112,18 @@ class RangeTask(Task):
             cluster_id=plan.cluster_id,
             start=settings.start,
             logger=ClientLogger(self._events, "consumer"),
-            clock=self.clock,
-            watch=self.watchdog.watch,
             native=choice.path,
+            **around,
         )
-        return source, named_transaction(
-            settings,
-            name,
-            choice.path,
-            clock=self.clock,
-            forward=self._events.librdkafka_logged,
-            watch=self.watchdog.watch,
-            meet_cluster=source.meet_cluster,
-        )
+        around |= {"forward": self._events.librdkafka_logged, "meet_cluster": source.meet_cluster}
+        return source, named_transaction(settings, name, choice.path, **around)
 
     def isolation(self) -> Isolation:
         settings = self._settings
-        transformer = _transformer(settings.transform, call_limits(settings))
+        transformer = _transformer(settings.transform, overlapping_calls.call_limits(settings))
         if isinstance(transformer, GatheredCalls):
             self.watchdog.follow(transformer.calls.tick)
-        return parts.isolation(
-            settings,
-            transformer,
-            on_death=self._events.crashing_record_found,
-            on_failure=self._events.isolation_failed,
-        )
+        return parts.isolation(settings, transformer, self._events)
 
     def core(
         self, source: Source, transaction: Transaction, isolation: Isolation, on: ExitStack
@@ -142,6 +139,6 @@ class RangeTask(Task):
         owners = parts.owners(settings, self.watchdog.watch, on)
         steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
         bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
-        core = parts.traced(settings, bare)
+        core = parts.traced(settings, bare, lane_id(settings, self._plan.lane))
         on.callback(parts.flush_traces, settings)
         return core

@@ -252,10 +252,7 @@ def judge_live(history: History, findings: Findings) -> None:
 
 
 def _skipped(
-    history: History,
-    final: NDArray[np.int64],
-    keys: NDArray[np.int64],
-    lane: NDArray[np.int64],
+    history: History, final: NDArray[np.int64], keys: NDArray[np.int64], lane: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the effects before the last one that was seen of their lane, never seen."""
     last = np.full(len(history.lanes), -1, np.int64)

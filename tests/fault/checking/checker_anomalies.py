@@ -16,6 +16,8 @@ from tests.fault.feeding.ledger import Fate
 from tests.fault.watching.live import SEEN
 
 Plant = Callable[[World], int]
+Change = Callable[[Effect], Effect]
+Fits = Callable[[Effect], bool]
 
 
 # -- Anomalies of single effects: value, key, header, topic; effects of what is not there; and what
@@ -30,11 +32,23 @@ def chosen(world: World, fits: Callable[[Given], bool], act: Callable[[Given], N
     return bool(found)
 
 
-def _changed(
-    world: World,
-    change: Callable[[Effect], Effect],
-    fits: Callable[[Effect], bool] = lambda _effect: True,
-) -> bool:
+def _any(_effect: Effect) -> bool:
+    return True
+
+
+def _output(effect: Effect) -> bool:
+    return effect.slot > 0
+
+
+def _bare(effect: Effect) -> bool:
+    return effect.slot > 0 and "hapax-part" not in effect.headers
+
+
+def _dead(effect: Effect) -> bool:
+    return effect.way == DEAD_WAY
+
+
+def _changed(world: World, change: Change, fits: Fits = _any) -> bool:
     found = [one for one in world.effects() if fits(one)]
     if found:
         effect = world.rng.choice(found)
@@ -43,10 +57,36 @@ def _changed(
     return bool(found)
 
 
-def _stamped(
-    world: World, stamp: dict[str, bytes], fits: Callable[[Effect], bool] = lambda _effect: True
-) -> bool:
-    return _changed(world, lambda one: replace(one, headers=one.headers | stamp), fits)
+def _stamp(headers: dict[str, bytes]) -> Change:
+    return lambda one: replace(one, headers=one.headers | headers)
+
+
+CHANGES: dict[str, tuple[Change, Fits]] = {
+    "wrong_value": (lambda one: replace(one, value=b"9" + one.value), _any),
+    "unreadable_value": (lambda one: replace(one, value=b"?"), _any),
+    "wrong_key": (lambda one: replace(one, key=one.key + b"1"), _any),
+    "wrong_id": (_stamp({"hapax-id": b"r-1-777"}), _any),
+    "wrong_header": (_stamp({"dup": b"7"}), _any),
+    "wrong_parts": (lambda one: _stamp({"hapax-part": b"%d/9" % one.slot})(one), _output),
+    "header_too_many": (_stamp({"more": b"1"}), _output),
+    "part_of_one": (_stamp({"hapax-part": b"1/1"}), _bare),
+    "wrong_attempts": (_stamp({"hapax-attempts": b"2"}), _dead),
+    "wrong_error": (_stamp({"hapax-error": b"?"}), _dead),
+    "no_app": (_stamp({"hapax-app": b""}), _dead),
+}
+
+
+def changes(name: str) -> Plant:
+    """Return the anomaly that is one of CHANGES in one effect."""
+
+    def plant(world: World) -> bool:
+        return _changed(world, *CHANGES[name])
+
+    plant.__name__ = name
+    return plant
+
+
+wrong_value = changes("wrong_value")
 
 
 def from_elsewhere(world: World) -> bool:
@@ -54,11 +94,7 @@ def from_elsewhere(world: World) -> bool:
         return len(due(one.given)) == 1 and len(world.copies(one.given)) == 1
 
     named = world.rng.choice([b"x", b"other/0/1", b"in/0/x", b"in/7/1", b"in/0/-1"])
-    return _stamped(world, {"hapax-source": named}, alone)
-
-
-def wrong_value(world: World) -> bool:
-    return _changed(world, lambda one: replace(one, value=b"9" + one.value))
+    return _changed(world, _stamp({"hapax-source": named}), alone)
 
 
 def wrong_check(world: World) -> bool:
@@ -69,63 +105,12 @@ def wrong_check(world: World) -> bool:
     return _changed(world, flip, lambda one: one.slot > 0)
 
 
-def unreadable_value(world: World) -> bool:
-    return _changed(world, lambda one: replace(one, value=b"?"))
-
-
-def wrong_key(world: World) -> bool:
-    return _changed(world, lambda one: replace(one, key=one.key + b"1"))
-
-
-def wrong_id(world: World) -> bool:
-    return _stamped(world, {"hapax-id": b"r-1-777"})
-
-
-def wrong_header(world: World) -> bool:
-    return _stamped(world, {"dup": b"7"})
-
-
 def header_missing(world: World) -> bool:
     def drop(one: Effect) -> Effect:
         kept = {name: text for name, text in one.headers.items() if name != "message-id"}
         return replace(one, headers=kept)
 
     return _changed(world, drop, lambda one: one.slot > 0)
-
-
-def header_too_many(world: World) -> bool:
-    return _stamped(world, {"more": b"1"}, lambda one: one.slot > 0)
-
-
-def part_of_one(world: World) -> bool:
-    def bare(one: Effect) -> bool:
-        return one.slot > 0 and "hapax-part" not in one.headers
-
-    return _stamped(world, {"hapax-part": b"1/1"}, bare)
-
-
-def wrong_attempts(world: World) -> bool:
-    return _dead_letter(world, {"hapax-attempts": b"2"})
-
-
-def wrong_error(world: World) -> bool:
-    return _dead_letter(world, {"hapax-error": b"?"})
-
-
-def no_app(world: World) -> bool:
-    return _dead_letter(world, {"hapax-app": b""})
-
-
-def _dead_letter(world: World, wrong: dict[str, bytes]) -> bool:
-    return _stamped(world, wrong, lambda one: one.way == DEAD_WAY)
-
-
-def wrong_parts(world: World) -> bool:
-    return _changed(
-        world,
-        lambda one: replace(one, headers=one.headers | {"hapax-part": b"%d/9" % one.slot}),
-        lambda one: one.slot > 0,
-    )
 
 
 def wrong_number(world: World) -> bool:
@@ -402,19 +387,10 @@ PLANTS: list[tuple[Plant, set[str]]] = [
     (orphaned, {"phantom"}),
     (from_elsewhere, {"phantom", "lost"}),
     (wrong_value, {"transform"}),
+    *((changes(name), {"transform"}) for name in CHANGES if name != "wrong_value"),
     (wrong_check, {"transform"}),
-    (unreadable_value, {"transform"}),
-    (wrong_key, {"transform"}),
-    (wrong_id, {"transform"}),
-    (wrong_header, {"transform"}),
-    (wrong_parts, {"transform"}),
     (wrong_number, {"transform"}),
     (header_missing, {"transform"}),
-    (header_too_many, {"transform"}),
-    (part_of_one, {"transform"}),
-    (wrong_attempts, {"transform"}),
-    (wrong_error, {"transform"}),
-    (no_app, {"transform"}),
     (wrong_topic, {"transform"}),
     (poison_processed, {"transform"}),
     (unseen, {"unseen"}),

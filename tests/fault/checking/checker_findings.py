@@ -35,7 +35,6 @@ class Words:
         self._history = history
 
     def record(self, at: int) -> str:
-        """Return coordinates and event of an input record."""
         one = self._history.inputs[at]
         twin = " (second copy)" if one["copy"] else ""
         return f"{self._history.source}/{one['lane']}/{one['offset']}: event {one['number']}{twin}"

@@ -1,7 +1,5 @@
 """Reads a run back and has it judged."""
 
-from __future__ import annotations
-
 import logging
 import struct
 import time
@@ -79,7 +77,7 @@ class Topics:
     headers: bool = False
 
     @classmethod
-    def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> Topics:
+    def create(cls, sandbox: Sandbox, app: str, partitions: int, **facts: bool) -> "Topics":
         source, outputs, dead = f"{app}-in", (f"{app}-out", f"{app}-out-2"), f"{app}-dead"
         written = [SandboxTopic(name, partitions) for name in (source, *outputs)]
         sandbox.create_topics(*written, SandboxTopic(dead))

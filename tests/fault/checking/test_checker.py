@@ -145,14 +145,8 @@ BROKEN: dict[str, tuple[Mutant, Plant]] = {
         replaced(checker, "_wrong", lambda _way, effects, _inputs: np.zeros(len(effects), bool)),
         anomalies.wrong_value,
     ),
-    "asks no live reader": (
-        replaced(checker, "judge_live", lambda *_: None),
-        anomalies.poll_skip,
-    ),
-    "looks at no ends": (
-        replaced(checker, "judge_ends", lambda *_: None),
-        anomalies.stuck,
-    ),
+    "asks no live reader": (replaced(checker, "judge_live", lambda *_: None), anomalies.poll_skip),
+    "looks at no ends": (replaced(checker, "judge_ends", lambda *_: None), anomalies.stuck),
     "stops at what it finds first": (
         replaced(Findings, "add", _only_the_first_found),
         anomalies.dead_letter_and_outputs,
@@ -186,9 +180,7 @@ def _found(world: Any) -> set[str]:
 def test_accounts_that_do_not_add_up_break_the_law(error, monkeypatch):
     silent = checker.Accounts.silent
     monkeypatch.setattr(
-        checker.Accounts,
-        "silent",
-        lambda self, partition: silent(self, partition) + error,
+        checker.Accounts, "silent", lambda self, partition: silent(self, partition) + error
     )
     with pytest.raises(AssertionError, match=r"in/0: \d+ = \d+ \+ \d+ \+ -?\d+"):
         checker.check(history(right(1)))
@@ -349,8 +341,6 @@ RECORDS = 4000
 
 @dataclass
 class Played:
-    """A run that is over."""
-
     topics: Topics
     ledger: Ledger
     live: LiveHistory

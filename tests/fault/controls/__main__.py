@@ -4,17 +4,11 @@ It takes the environment of the service. A peer goes on in the environment that 
 With ``--all``, ``--quick`` or ``--play NAME ...`` the trials of the controls are played.
 """
 
-from __future__ import annotations
-
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from tests.fault.controls.contract import contract
+from tests.fault.controls.contract import Contract, contract
 from tests.fault.controls.environments import environment
-
-if TYPE_CHECKING:
-    from tests.fault.controls.contract import Contract
 
 LOOPS = {
     "auto-commit": "AutoCommit",

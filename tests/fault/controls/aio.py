@@ -4,8 +4,6 @@ The offsets go into the transaction with the name of the group only: the library
 the generation of the member with them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from typing import Any

@@ -3,17 +3,13 @@
 The names are those that the service reads. Standard library only: peers import this, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from tests.fault import rules
 from tests.fault.controls import gate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000}
 

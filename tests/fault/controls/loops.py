@@ -8,23 +8,25 @@ PlainTransactions           as in the textbook, with every recovery that the cli
 TransactionsWithoutRewind   the same, but an aborted batch is not read again
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from redis import Redis
 
 from tests.fault.controls.contract import Contract, effects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from confluent_kafka import KafkaError, Message
 
 Answer = TypeVar("Answer")
 Settings = dict[str, Any]
@@ -94,7 +96,6 @@ class Process:
         self.stopping = True
 
     def turn(self) -> None:
-        """Take some records, and do what is to be done."""
         raise NotImplementedError
 
     def produce(self, records: Sequence[Message]) -> None:
@@ -118,11 +119,7 @@ class AutoCommit(Process):
     """Nobody asks when the client commits."""
 
     def membership(self) -> Settings:
-        return {
-            **super().membership(),
-            "enable.auto.commit": True,
-            "auto.commit.interval.ms": 1000,
-        }
+        return {**super().membership(), "enable.auto.commit": True, "auto.commit.interval.ms": 1000}
 
     def turn(self) -> None:
         self.produce(self.take())

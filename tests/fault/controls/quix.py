@@ -1,7 +1,5 @@
 """Quix Streams with its exactly-once guarantee. Runs in an environment of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from quixstreams import Application, message_context

@@ -46,12 +46,7 @@ class Writer(ABC):
     bound: ClassVar[bool]
 
     def __init__(
-        self,
-        task: Task,
-        book: Book,
-        *,
-        count: Callable[[int], None],
-        stopped: Callable[[], bool],
+        self, task: Task, book: Book, *, count: Callable[[int], None], stopped: Callable[[], bool]
     ) -> None:
         self.events = Events(task, book, bound=self.bound)
         self._task = task

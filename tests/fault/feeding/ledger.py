@@ -1,7 +1,5 @@
 """What the feeder knows of each event that it wrote: sent, acknowledged, committed, or in doubt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -59,6 +57,6 @@ class Ledger:
         np.savez(path, fates=self.fates, run=np.array(self.run), hidden=np.array(self.hidden))
 
     @classmethod
-    def load(cls, path: Path) -> Ledger:
+    def load(cls, path: Path) -> "Ledger":
         with np.load(path) as file:
             return cls(str(file["run"]), file["fates"], int(file["hidden"]))

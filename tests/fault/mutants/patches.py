@@ -10,8 +10,8 @@ from typing import Any
 from hapax.claims.redis import RedisClaims
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
-from hapax.core.ports import Asked, Message
-from hapax.core.records import Coordinates, Record
+from hapax.core.ports import Asked
+from hapax.core.records import Coordinates, Message, Record
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.source import KafkaSource

@@ -21,8 +21,6 @@ INVARIANTS = {
 
 
 class Row(NamedTuple):
-    """One fault."""
-
     fault: str
     must_hold: str = ""
 

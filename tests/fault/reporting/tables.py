@@ -162,15 +162,7 @@ def violations_list(runs: Sequence[Run]) -> str:
 def controls_table(runs: Sequence[Run]) -> str:
     return table(
         ("control", "records#", "showed", "verdict"),
-        (
-            (
-                run.name,
-                run.judgement.counts.records,
-                _found(run),
-                _verdict(run),
-            )
-            for run in runs
-        ),
+        ((run.name, run.judgement.counts.records, _found(run), _verdict(run)) for run in runs),
     )
 
 

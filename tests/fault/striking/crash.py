@@ -4,20 +4,16 @@ Adapters and core are the real ones; one call is wrapped so that the process end
 behind it or inside it, without a word, the n-th time (``CRASH_NTH``, 1 unless set) that it is made.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import Request
 from hapax.kafka.produce.transaction import KafkaTransaction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXIT = 86
 """What it leaves with, like no exit code of the service."""

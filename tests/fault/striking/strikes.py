@@ -54,9 +54,9 @@ def fault(
     return Fault((row,), name, lambda scene: strike(scene, *values, **how))
 
 
-def at(whom: str, *faults: Fault) -> list[Fault]:
-    """Return faults that need something else than a worker for themselves."""
-    return [replace(each, whom=whom) for each in faults]
+def at(whom: str, *faults: Fault, waits: str = "") -> list[Fault]:
+    """Return faults that need something else for themselves than a worker alone."""
+    return [replace(each, whom=whom, waits=waits) for each in faults]
 
 
 def promised(promise: str, faults: Iterable[Fault]) -> list[Fault]:
@@ -91,6 +91,7 @@ CRASHES = [
     for point, row in CRASH_POINTS.items()
 ]
 KILL_LOOP = fault("P23", "workers killed every 1-2 s", strikes_workers.kill_often, seconds=10)
+_between = "worker frozen between commit and answer"
 Z_ROWS = [
     fault("Z1", "worker frozen past its session", strikes_workers.freeze, seconds=9),
     fault(
@@ -101,12 +102,7 @@ Z_ROWS = [
         session="15s",
     ),
     *(
-        fault(
-            "Z3",
-            f"worker frozen between commit and answer, {how_long}",
-            strikes_workers.freeze_in_commit,
-            seconds=seconds,
-        )
+        fault("Z3", f"{_between}, {how_long}", strikes_workers.freeze_in_commit, seconds=seconds)
         for how_long, seconds in {"2 s": 2, "past its session": 8}.items()
     ),
 ]
@@ -160,36 +156,37 @@ B_OUTAGES = at(
     fault("B5", "all brokers killed", strikes_brokers.kill_all, seconds=10),
 )
 _late, _next = strikes_requests.late, "in the next transaction"
+_frozen = "coordinator frozen in commit"
 LATE = [
-    fault("S-K1", f"late commit {_next}", _late, api="EndTxn", commits=True),
-    fault("S-K1", f"late abort {_next}", _late, api="EndTxn", commits=False),
-    fault("S-K1", f"late offsets {_next}", _late, api="TxnOffsetCommit"),
-    fault(
-        "S-K1",
-        f"late commit {_next}, crash behind it",
-        _late,
-        api="EndTxn",
-        commits=True,
-        crash="behind",
-    ),
-    fault(
-        "S-K1",
-        f"late offsets {_next}, crash behind it",
-        _late,
-        api="TxnOffsetCommit",
-        crash="behind",
+    *at(
+        "worker",
+        fault("S-K1", f"late commit {_next}", _late, api="EndTxn", commits=True),
+        fault("S-K1", f"late abort {_next}", _late, api="EndTxn", commits=False),
+        fault("S-K1", f"late offsets {_next}", _late, api="TxnOffsetCommit"),
+        fault(
+            "S-K1",
+            f"late commit {_next}, crash behind it",
+            _late,
+            api="EndTxn",
+            commits=True,
+            crash="behind",
+        ),
+        fault(
+            "S-K1",
+            f"late offsets {_next}, crash behind it",
+            _late,
+            api="TxnOffsetCommit",
+            crash="behind",
+        ),
+        waits="broker",
     ),
     *at(
         "broker",
         *(
-            fault(
-                "S-K2",
-                f"coordinator frozen in commit, {seconds} s",
-                strikes_brokers.freeze_in_commit,
-                seconds=seconds,
-            )
-            for seconds in (3, 6)
+            fault("S-K2", f"{_frozen}, {s} s", strikes_brokers.freeze_in_commit, seconds=s)
+            for s in (3, 6)
         ),
+        waits="worker",
     ),
 ]
 _cut, _silence = strikes_requests.cut, strikes_requests.silence
@@ -240,23 +237,14 @@ SPARK = at(
 (ENGINES,) = at(
     "spark", fault("SP4", "from Spark to workers and back", strikes_spark.hand_over_engines)
 )
+_freeze = strikes_cluster.freeze_executor
 CLUSTER = at(
     "spark",
     fault("SP28", "executor killed", strikes_cluster.kill_executor),
     fault("SP34", "an executor joins late and is killed", strikes_cluster.late_executor),
     fault("SP32", "executors cut off from the driver", strikes_cluster.cut_executors, seconds=4),
-    fault(
-        "SP33",
-        "executor frozen past its transaction",
-        strikes_cluster.freeze_executor,
-        seconds=12,
-    ),
-    fault(
-        "SP33",
-        "executor frozen past its range's time",
-        strikes_cluster.freeze_executor,
-        seconds=24,
-    ),
+    fault("SP33", "executor frozen past its transaction", _freeze, seconds=12),
+    fault("SP33", "executor frozen past its range's time", _freeze, seconds=24),
     fault("SP28", "all executors killed", strikes_cluster.kill_all_executors),
     fault("SP29", "worker daemon killed", strikes_cluster.kill_daemon, seconds=2),
     fault("SP30", "master killed with an executor", strikes_cluster.kill_master, seconds=3),

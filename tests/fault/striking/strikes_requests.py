@@ -15,11 +15,7 @@ WINDOW_MS = 400
 
 
 def late(
-    scene: Scene,
-    api: str,
-    *,
-    commits: bool | None = None,
-    crash: Literal["", "behind"] = "",
+    scene: Scene, api: str, *, commits: bool | None = None, crash: Literal["", "behind"] = ""
 ) -> None:
     """Hold a request until its repetition has passed and the next transaction is open; release.
 

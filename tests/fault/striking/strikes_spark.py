@@ -23,7 +23,6 @@ def _driver(scene: Scene) -> Member:
 
 
 def kill_task(scene: Scene) -> None:
-    """SIGKILL one process that runs tasks."""
     victim = _driver(scene)
     scene.mark("kill of a task")
     scene.hit(int(victim.driver.strike_one(signal.SIGKILL, scene.rng) is not None))

@@ -4,21 +4,15 @@ What it saw is compared with what stands there at the end. It also tells when ou
 partition became visible, which is how times to recover are measured.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
+from tests.fault.checking.reading_columns import Table
 from tests.fault.feeding.feed_state import CELLS, STOP, WRITTEN, Child
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.fault.checking.reading_columns import Table
 
 DONE = WRITTEN
 STOP_TIMEOUT_S = 120.0
@@ -65,7 +59,7 @@ class LiveHistory:
         (folder / "live.json").write_text(json.dumps(rest))
 
     @classmethod
-    def load(cls, folder: Path) -> LiveHistory:
+    def load(cls, folder: Path) -> "LiveHistory":
         rest = json.loads((folder / "live.json").read_text())
         rest["lanes"] = [(topic, partition) for topic, partition in rest["lanes"]]
         with np.load(folder / "live.npz") as file:

@@ -1,7 +1,5 @@
 """The live reader's process: one consumer that nothing stops but its parent."""
 
-from __future__ import annotations
-
 import gc
 import json
 import operator
@@ -10,19 +8,22 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from numpy.typing import NDArray
 
 from tests.fault.checking.reading_columns import effect_times
 from tests.fault.feeding.feed_state import CELLS, READY, STOP, shared
 from tests.fault.watching.live import DONE, MOMENT, SEEN, LiveHistory
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-    from numpy.typing import NDArray
 
 CHUNK = 10_000
 WAIT_S = 0.05

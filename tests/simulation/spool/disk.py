@@ -7,8 +7,6 @@ keeps any part as well, and the system then shows bytes that are not on the disk
 written (as Linux does).
 """
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 import weakref
@@ -81,7 +79,7 @@ class ModelDisk:
 
     # -- what the spool uses ----------------------------------------------------------------
 
-    def connect(self, name: str) -> Connection:
+    def connect(self, name: str) -> "Connection":
         VFS.disks[str(id(self))] = self
         return Connection(f"{id(self)}/{name}")
 
@@ -150,7 +148,7 @@ class ModelDisk:
                 self.durable[name] = inode
         self._changes.clear()
 
-    def after_loss(self) -> ModelDisk:
+    def after_loss(self) -> "ModelDisk":
         """Return the disk as it is when the power is back."""
         self.dead = True
         share = self.chance.choice([0.0, 0.1, 0.5, 0.9, 1.1])
@@ -162,7 +160,7 @@ class ModelDisk:
             disk.shown[name] = disk.durable[name] = inode
         return disk
 
-    def after_kill(self) -> ModelDisk:
+    def after_kill(self) -> "ModelDisk":
         """Return the disk as the next process finds it when only the process has ended."""
         self.dead = True
         disk = ModelDisk(self.chance)
@@ -301,7 +299,7 @@ class Connection:
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)
 
-    def execute(self, query: str, values: Sequence[Any] = ()) -> Rows:
+    def execute(self, query: str, values: Sequence[Any] = ()) -> "Rows":
         return Rows(self._translated(lambda: list(self._connection.execute(query, values))))
 
     def executemany(self, query: str, rows: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from hapax.core.errors import HapaxError, ProducerDeadError, StopError
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.publish.drainer import Drainer
 from hapax.publish.stored import stored
 from hapax.spool.errors import (
@@ -130,7 +130,9 @@ class Play:
             for _ in range(self.chance.randint(1, OPENS_MAX)):
                 self._life()
             self.brokers.failing = 0.0
-            self._drain_all()
+            spool, _commit, drainer = self._opened()
+            while max(drainer.next, spool.first) < spool.next:
+                self._drain(spool, drainer)
         except TOLD as error:
             if not self.flipped:
                 raise WrongError(f"a sound spool was refused: {error}") from error
@@ -254,11 +256,6 @@ class Play:
         missing = sorted(between.intersection(self.acknowledged[-200:]) - set(numbers))
         if missing:
             raise WrongError(f"passed over: {missing} {self.flipped}")
-
-    def _drain_all(self) -> None:
-        spool, _commit, drainer = self._opened()
-        while max(drainer.next, spool.first) < spool.next:
-            self._drain(spool, drainer)
 
 
 def _fault(disk: ModelDisk, error: HapaxError) -> str:

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.plan import Destinations, Planner
-from hapax.core.ports import Batch, Message
-from hapax.core.record_path import Prepared
-from hapax.core.records import Output
+from hapax.core.record_path import Batch, Prepared
+from hapax.core.records import Message, Output
 from hapax.kafka.errors import client_headers
 from hapax.kafka.produce.producer import Outbox
 from tests.kit.native import PATIENCE_S, Raw, Stage, few, path, plain

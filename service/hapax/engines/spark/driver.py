@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    MemberFencedError,
-    ProducerDeadError,
-    SchemasUnavailableError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.lag import GroupProgress
 from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off, tell_committed
+from hapax.engines.overlapping_calls import add_counted
 from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
@@ -101,10 +95,10 @@ class SparkEngine:
                 self._turn()
                 if self._done():
                     self._lifecycle.stop("the bounded run is done")
-            except BatchAbortedError as error:
+            except errors.BatchAbortedError as error:
                 self._events.producer_init_retried(str(error))
                 self._retry_s = self._clock.monotonic() + RETRY_S
-            except MemberFencedError as error:
+            except errors.MemberFencedError as error:
                 if self._reports.member_fenced(error, self._clock.monotonic()):
                     self._lifecycle.rest(FenceBudget.STAND_BACK_S)
                 self._member.reopen()
@@ -206,19 +200,16 @@ class SparkEngine:
             try:
                 report = job.result()
             except Exception as error:  # noqa: BLE001 - whatever Spark says of a task without report
-                self._lose(lane, error, now_s)
+                if self._lifecycle.stopping:
+                    # A signal to the whole process group ends Spark as well.
+                    self._events.batch_abandoned(str(error))
+                    continue
+                self._jobs.check()
+                self._reports.lost(lane, error, now_s)
             else:
                 self._bounds.count(sum(settled.records for settled in report.settled))
                 self._member.mark_processed(report.progress)
                 self._reports.take(lane, report, now_s)
-
-    def _lose(self, lane: Lane, error: Exception, now_s: float) -> None:
-        if self._lifecycle.stopping:
-            # A signal to the whole process group ends Spark as well.
-            self._events.batch_abandoned(str(error))
-            return
-        self._jobs.check()
-        self._reports.lost(lane, error, now_s)
 
     # -- the end --------------------------------------------------------------------------
 
@@ -242,9 +233,9 @@ class SparkEngine:
                     self._member.attend(BUSY_WAIT_S)
                 else:
                     self._lanes.wait(BUSY_WAIT_S)
-            except (BatchAbortedError, MemberFencedError) as error:
+            except (errors.BatchAbortedError, errors.MemberFencedError) as error:
                 # Brokers that are away come back; a fenced member would raise at every turn.
-                alive = isinstance(error, BatchAbortedError)
+                alive = isinstance(error, errors.BatchAbortedError)
                 self._events.batch_abandoned(str(error))
         for lane in self._lanes.all:
             if lane.job is not None:
@@ -295,15 +286,15 @@ class Reports:
                 self._stick(lane.number, report.stuck)
                 if not report.progress and lane.awaited:
                     lane.rest(now_s)  # nothing came of what exists: brokers are slow
-            case ClaimsUnavailableError() as error:
+            case errors.ClaimsUnavailableError() as error:
                 self.claims.hold(str(error), now_s)
-            case SchemasUnavailableError() as error:
+            case errors.SchemasUnavailableError() as error:
                 self._waiting.add(lane.number)
                 self._events.schemas_unavailable(str(error))
                 lane.rest(now_s)
-            case BatchAbortedError() as error:
+            case errors.BatchAbortedError() as error:
                 self._aborted(lane, report, error, now_s)
-            case ProducerDeadError() as error:
+            case errors.ProducerDeadError() as error:
                 self._events.producer_died(str(error), fenced=error.fenced)
                 if error.fenced:
                     self._fences.fence(now_s, explained=report.explained)
@@ -324,13 +315,13 @@ class Reports:
         reason = cause(error)
         self._events.task_lost(lane.number, reason, lane.lost, _starts(lane))
         if lane.lost >= LOST_MAX:
-            raise StopError(
+            raise errors.StopError(
                 f"{lane.lost} tasks of lane {lane.number} in a row ended without progress,"
                 f" the last with {_named(lane)}. If it was one record that ended them, it is the"
                 f" next of these. Spark says: {reason}"
             ) from error
 
-    def member_fenced(self, error: MemberFencedError, now_s: float) -> bool:
+    def member_fenced(self, error: errors.MemberFencedError, now_s: float) -> bool:
         """Count it, return whether it counts; raise DuplicateInstanceError when it proves one."""
         self._events.member_fenced(str(error), explained=error.explained)
         return self._member_fences.fence(now_s, explained=error.explained)
@@ -344,6 +335,7 @@ class Reports:
                 tell_committed(settled, self._events)
             if report.ended:
                 self._events.idle_offsets_committed(report.ended)
+            add_counted(report.counted)
             for name, said in report.events:
                 getattr(self._events, name)(*said)
             self._events.range_completed(
@@ -360,10 +352,8 @@ class Reports:
     def _stick(self, lane: int, stuck: dict[TopicPartition, Stuck]) -> None:
         if stuck != self._stuck.get(lane, {}):
             self._stuck[lane] = stuck
-            everywhere = {
-                where: one for each in self._stuck.values() for where, one in each.items()
-            }
-            self._events.partition_stuck(everywhere)
+            found = {where: one for each in self._stuck.values() for where, one in each.items()}
+            self._events.partition_stuck(found)
 
     def _found(self, lane: int) -> None:
         if lane in self._waiting:
@@ -372,7 +362,7 @@ class Reports:
                 self._events.schemas_recovered()
 
     def _aborted(
-        self, lane: Lane, report: RangeReport, error: BatchAbortedError, now_s: float
+        self, lane: Lane, report: RangeReport, error: errors.BatchAbortedError, now_s: float
     ) -> None:
         reason = str(error)
         self._events.batch_aborted(reason, report.records, lane.failures + 1, _starts(lane))

@@ -21,13 +21,11 @@ from concurrent.futures import ThreadPoolExecutor, TimeoutError as NotYetError, 
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hapax.core.errors import ConfigurationError, PreflightError
 from hapax.engines.spark import gate
 from hapax.engines.spark.jvm import StartAbandonedError, cause
-from hapax.telemetry.health import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.session import SparkOptions
-    from hapax.telemetry.events import Events
 
 
 TELL_S = 10.0
@@ -48,9 +45,6 @@ Opened = TypeVar("Opened")
 _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _LOST = "ExecutorLostFailure"
 """What Spark calls a task whose executor is gone: killed, or its machine."""
-INTERVAL_S, SHARE_MAX = 3.0, 0.05
-"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
-ONLY_ACTIVE = True
 
 
 class Executors:
@@ -136,10 +130,8 @@ class Executors:
 
     @property
     def _wanted(self) -> dict[str, str]:
-        wanted = gate.versions()
-        return (
-            wanted if self._function is None else wanted | {"source": gate.source(self._function)}
-        )
+        found, function = gate.versions(), self._function
+        return found if function is None else found | {"source": gate.source(function)}
 
     def _ship(self, context: SparkContext, wares: list[Ware]) -> None:
         if wares:
@@ -242,43 +234,6 @@ def _connects(server: tuple[str, int]) -> bool:
             return True
     except OSError:
         return False
-
-
-def watch_executors(
-    context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
-) -> Thread:
-    thread = Thread(target=_watch, args=(context, events, wait), name="executors", daemon=True)
-    thread.start()
-    return thread
-
-
-def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> None:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
-
-    try:
-        ui = context.uiWebUrl or ""
-        while (java := context._jsc) is not None:
-            # The store of Spark's own pages exists without them, too.
-            began_s = time.monotonic()
-            listed = java.sc().statusStore().executorList(ONLY_ACTIVE)
-            found = [_executor(listed.apply(at)) for at in range(listed.size())]
-            events.executors_changed(found, ui)
-            wait(max(INTERVAL_S, (time.monotonic() - began_s) / SHARE_MAX))
-    except (Py4JError, OSError, AttributeError, TypeError):
-        return  # it was stopped meanwhile: the driver notices by itself when it is not to
-
-
-def _executor(java: Any) -> Executor:
-    return Executor(
-        name=java.id(),
-        address=java.hostPort(),
-        cores=java.totalCores(),
-        running=java.activeTasks(),
-        done=java.completedTasks(),
-        failed=java.failedTasks(),
-        memory_bytes=java.memoryUsed(),
-        memory_max_bytes=java.maxMemory(),
-    )
 
 
 # -- Code for executors ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Spark's JVM: its start, which can be given up at any moment, and what it prints.
+"""Spark's JVM: its start, which can be given up at any moment, its executors, and what it prints.
 
 Spark's log (log4j2.properties), the launcher, a JVM that crashes, tasks and business code all write
 to two pipes that are one here. A traceback, a stack or the report of a crash is one entry of the
@@ -22,16 +22,23 @@ import re
 import signal
 import subprocess
 import threading
+import time
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from queue import Empty, Full, Queue
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from hapax.core.errors import HapaxError
 from hapax.settings.redaction import hidden
+from hapax.telemetry.health import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from pyspark import SparkContext
+
+    from hapax.telemetry.events import Events
 
     Tell = Callable[[int, str, str], None]
     """Level as in Python's logging, who speaks, and the text."""
@@ -91,6 +98,9 @@ _PYTHON_ERROR: Final = re.compile(r"(?:\w+\.)+\w*Error: ")
 LOOK_S = 0.05
 END_TIMEOUT_S = 10.0
 FINISH_TIMEOUT_S = 2.0
+INTERVAL_S, SHARE_MAX = 3.0, 0.05
+"""Of the thread's time at most so much goes into asking: hundreds are asked for less often."""
+ONLY_ACTIVE = True
 """How long a JVM that is over may still print."""
 
 
@@ -239,14 +249,13 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Te
     Raises StartAbandonedError once ``abandoned`` says so; like whatever else is raised meanwhile
     (KeyboardInterrupt), it leaves no process.
     """
-    result: list[Opened] = []
-    errors: list[Exception] = []
+    opened: Future[Opened] = Future()
 
     def run() -> None:
         try:
-            result.append(opening())
+            opened.set_result(opening())
         except Exception as error:  # noqa: BLE001 - raised again, by the thread that waits
-            errors.append(error)
+            opened.set_exception(error)
 
     thread = threading.Thread(target=run, name="spark-start", daemon=True)
     with _children(tell) as children:
@@ -256,9 +265,7 @@ def start(opening: Callable[[], Opened], abandoned: Callable[[], bool], tell: Te
         except BaseException:
             children.end(thread)
             raise
-    if errors:
-        raise errors[0]
-    return result[0]
+    return opened.result(0)
 
 
 def _await(thread: threading.Thread, abandoned: Callable[[], bool]) -> None:
@@ -341,3 +348,34 @@ def _children(tell: Tell) -> Iterator[_Children]:
         yield children
     finally:
         gateway.Popen = original
+
+
+def watch_executors(
+    context: SparkContext, events: Events, wait: Callable[[float], object] = time.sleep
+) -> threading.Thread:
+    given = (context, events, wait)
+    thread = threading.Thread(target=_watch, args=given, name="executors", daemon=True)
+    thread.start()
+    return thread
+
+
+def _watch(context: Any, events: Events, wait: Callable[[float], object]) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
+
+    try:
+        ui = context.uiWebUrl or ""
+        while (java := context._jsc) is not None:
+            # The store of Spark's own pages exists without them, too.
+            began_s = time.monotonic()
+            listed = java.sc().statusStore().executorList(ONLY_ACTIVE)
+            found = [_executor(listed.apply(at)) for at in range(listed.size())]
+            events.executors_changed(found, ui)
+            wait(max(INTERVAL_S, (time.monotonic() - began_s) / SHARE_MAX))
+    except (Py4JError, OSError, AttributeError, TypeError):
+        return  # it was stopped meanwhile: the driver notices by itself when it is not to
+
+
+def _executor(java: Any) -> Executor:
+    tasks = (java.activeTasks(), java.completedTasks(), java.failedTasks())
+    memory_bytes = (java.memoryUsed(), java.maxMemory())
+    return Executor(java.id(), java.hostPort(), java.totalCores(), *tasks, *memory_bytes)

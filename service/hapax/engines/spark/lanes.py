@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from hapax.core.crash_markers import Marks
+    from hapax.core.offset_commit import Marks
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.spark.jobs import SparkJobs
     from hapax.engines.spark.plan import DriverSource, Fences, RangeReport
@@ -38,8 +38,16 @@ class Lane:
     def __init__(self, number: int, retry: RetryPolicy) -> None:
         self.number = number
         self.retry = retry
-        self.positions: dict[TopicPartition, int | None] = {}
         self.pace = Pace.START
+        self.awaited: Progress = {}
+        """The ends that the newest range was planned with."""
+        self.began_s = self.cancelled_s = 0.0
+        self.job: Future[Any] | None = None
+        self.take_over({})
+
+    def take_over(self, positions: dict[TopicPartition, int | None]) -> None:
+        self.positions = positions
+        self.retry.rejected = {}
         self.failures = 0
         """Attempts since the last one that committed anything."""
         self.lost = 0
@@ -54,22 +62,6 @@ class Lane:
         self.rest_until_s = 0.0
         self.flowing = False
         """Records kept coming when the last range ended: the next one needs no ends to begin."""
-        self.awaited: Progress = {}
-        """The ends that the newest range was planned with."""
-        self.began_s = 0.0
-        self.cancelled_s = 0.0
-        self.job: Future[Any] | None = None
-
-    def take_over(self, positions: dict[TopicPartition, int | None]) -> None:
-        self.positions = positions
-        self.retry.rejected = {}
-        self.failures = self.lost = 0
-        self.rest_until_s = 0.0
-        self.doubtful = self.flowing = False
-        self.fencing = None
-        self.careful = None
-        self.trusted = frozenset()
-        self.marks = {}
 
     def wanted(self, ends: Progress) -> Progress:
         """Return them; without an offset even empty ones: their beginning is committed first."""

@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from hapax.core import errors
 from hapax.core.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
-from hapax.core.crash_markers import Marks  # noqa: TC001 - as above
-from hapax.core.errors import (
-    ClaimsUnavailableError,
-    HapaxError,
-    ProducerDeadError,
-    SchemasUnavailableError,
-    StopError,
-)
+from hapax.core.offset_commit import Marks  # noqa: TC001 - as above
 from hapax.core.ports import Source, Stuck, Transaction
 from hapax.core.records import Coordinates, Progress, TopicPartition  # noqa: TC001 - as above
-from hapax.core.transform import Failure  # noqa: TC001 - as above
+from hapax.core.results import Failure  # noqa: TC001 - as above
 from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
 
 if TYPE_CHECKING:
@@ -103,10 +97,11 @@ class RangeReport(msgspec.Struct, kw_only=True):
     trusted     partitions of which this range proved that their records kill no process
     marks       that this range left in metadata of offsets
     stuck       partitions that are held up by a set that cannot be decoded
+    counted     by business code (hapax/context.py)
     """
 
     lane: int
-    error: HapaxError | None = None
+    error: errors.HapaxError | None = None
     explained: bool = False
     settled: list[BatchResult] = []
     ended: Progress = {}
@@ -120,19 +115,20 @@ class RangeReport(msgspec.Struct, kw_only=True):
     trusted: list[TopicPartition] = []
     marks: Marks = {}
     stuck: dict[TopicPartition, Stuck] = {}
+    counted: list[Any] = []
 
     @property
     def outcome(self) -> RangeOutcome:
         match self.error:
             case None:
                 return RangeOutcome.DONE
-            case ClaimsUnavailableError():
+            case errors.ClaimsUnavailableError():
                 return RangeOutcome.CLAIMS
-            case SchemasUnavailableError():
+            case errors.SchemasUnavailableError():
                 return RangeOutcome.SCHEMAS
-            case ProducerDeadError(fenced=fenced):
+            case errors.ProducerDeadError(fenced=fenced):
                 return RangeOutcome.FENCED if fenced else RangeOutcome.DEAD
-            case StopError():
+            case errors.StopError():
                 return RangeOutcome.STOP
         return RangeOutcome.ABORTED
 

@@ -11,6 +11,8 @@ import logging
 import os
 import re
 import sys
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +21,11 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, PreflightError, StopError
 from hapax.core.working_folder import import_path, shadowed_files
-from hapax.engines.spark.executors import watch_executors
-from hapax.engines.spark.jvm import StartAbandonedError, start
+from hapax.engines.spark.jvm import OUTPUT, StartAbandonedError, start, watch_executors
 from hapax.jars import Lock, check
 from hapax.settings.redaction import hidden, secret_values
 from hapax.settings.secrets import Strike
+from hapax.telemetry.logs import relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +38,9 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
 
-CONNECTOR = Lock(
-    title="Spark's Kafka connector 4.2.0",
-    stem="spark-kafka-4.2.0",
-    path=Path(__file__).with_name("connector.lock"),
-    size="10 MB",
-)
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+MAJOR = 4
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
 REDACTED = (
@@ -57,6 +54,26 @@ NO_JAVA = (
 )
 
 
+def connector(pyspark: str | None = None) -> Lock:
+    """Return the newest lock that is not above this PySpark, by default the installed one.
+
+    Where none is installed (an image is made): the newest. Raises PreflightError for other than 4.
+    """
+    if pyspark is None and find_spec("pyspark") is not None:
+        pyspark = str(import_module("pyspark").__version__)
+    version = _numbers(pyspark or "4.999.0")
+    if version[0] != MAJOR:
+        raise PreflightError([f"PySpark {pyspark} is installed: pip install 'pyspark>=4.0,<5'"])
+    locks = {_numbers(path.stem): path for path in Path(__file__).parent.glob("connector-*.lock")}
+    path = locks[max(number for number in locks if number <= version)]
+    number = path.stem.partition("-")[2]
+    return Lock(f"Spark's Kafka connector {number}", f"spark-kafka-{number}", path, "10 MB")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+
+
 def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     """Return the files of the connector, for Spark's class path.
 
@@ -65,7 +82,7 @@ def connector_jars(folder: str | None = None) -> tuple[str, ...]:
     about 10 ms). Raises PreflightError with what to do.
     """
     place = _fetched() if folder is None else Path(folder).resolve()
-    check(CONNECTOR, place)
+    check(connector(), place)
     return tuple(sorted(str(jar) for jar in place.glob("*.jar")))
 
 
@@ -77,7 +94,7 @@ def _fetched() -> Path:
             ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]
         ) from error
     try:
-        return jars.fetched(CONNECTOR)
+        return jars.fetched(connector())
     except StopError as error:
         raise PreflightError([str(error)]) from error
 
@@ -171,7 +188,7 @@ def _context(
 ) -> SparkContext:
     from pyspark import SparkContext
 
-    tell = _on_stderr(options) if events is None else events.spark_logged
+    tell = _on_stderr(options) if events is None else partial(_relayed, events)
     try:
         context = start(lambda: SparkContext.getOrCreate(conf), abandoned, tell)
     except StartAbandonedError:
@@ -187,6 +204,11 @@ def _context(
     if events is not None:
         watch_executors(context, events)
     return context
+
+
+def _relayed(events: Events, level: int, logger: str, text: str) -> None:
+    if logger != OUTPUT or not relay(text):
+        events.spark_logged(level, logger, text)
 
 
 def _on_stderr(options: SparkOptions) -> Tell:
@@ -205,11 +227,12 @@ def is_news(line: logging.LogRecord) -> bool:
 
 
 def require_pyspark() -> None:
-    """Import nothing; raise PreflightError, or ConfigurationError for files that hide modules."""
+    """Raise PreflightError where it lacks or is another, ConfigurationError for hiding files."""
     if find_spec("pyspark") is None:
         raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
     if problems := shadowed_files():
         raise ConfigurationError(problems)
+    connector()
 
 
 def _conf(options: SparkOptions) -> SparkConf:

@@ -41,8 +41,11 @@ from hapax.telemetry.line_queue import write_within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.core.batch_result import Core
     from hapax.core.crash_markers import Isolation
-    from hapax.core.ports import Batch, Clock, Core, Interrupt
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.ports import Clock
+    from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeSource, RecordedEvents, TaskTransaction
@@ -187,9 +190,7 @@ class Task(ABC):
         due = partial(self._due, until_s)
         while self._runner.waiting or due():
             batch = self._runner.take(WAIT_S)
-            self._ends |= {
-                where: end for where, end in batch.next.items() if where not in batch.first
-            }
+            self._ends |= {at: end for at, end in batch.next.items() if at not in batch.first}
             if not batch.records:
                 continue
             new = batch.first.keys() - self._begun

@@ -410,9 +410,7 @@ class _Look:
                 for name in self._settings.input.topics
                 for number in topics[name].partitions
             ],
-            ages_ms={
-                name: self._asked.ages_of(name, topics[name].settings) for name in self._topics
-            },
+            ages_ms={one: self._asked.ages_of(one, topics[one].settings) for one in self._topics},
         )
 
 

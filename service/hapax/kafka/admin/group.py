@@ -107,9 +107,7 @@ def _held(member: Any) -> dict[str, list[int]]:
 
 
 def orphans(
-    consumer_properties: Mapping[str, Any],
-    partitions: Iterable[TopicPartition],
-    logger: object,
+    consumer_properties: Mapping[str, Any], partitions: Iterable[TopicPartition], logger: object
 ) -> list[TopicPartition] | None:
     """Return those of ``partitions`` that no member of the group owns, although it is at rest.
 

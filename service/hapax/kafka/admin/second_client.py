@@ -73,9 +73,7 @@ def producers(settings: Settings, partitions: list[Where]) -> list[tuple[Holder,
     ]
 
 
-def write_marker(
-    settings: Settings, holder: Holder, coordinator_epoch: int, *, commit: bool
-) -> None:
+def write_marker(settings: Settings, holder: Holder, epoch: int, *, commit: bool) -> None:
     """Raise RequestError when the leader refuses, also for lack of ALTER on the cluster."""
     place = f"{holder.topic}/{holder.partition}"
     with _client(settings, f"{place}: the transaction cannot be ended") as client:
@@ -86,7 +84,7 @@ def write_marker(
             TopicPartition(holder.topic, holder.partition),
             holder.producer_id,
             holder.epoch,
-            max(0, coordinator_epoch),
+            max(0, epoch),
         )
         if commit:
             _commit(client, spec)

@@ -41,9 +41,8 @@ def cluster_id(settings: Settings) -> str:
     with closing(BlockingOffsets(settings)) as client:
         found = client.cluster_id()
     if not found:
-        raise PreflightError(
-            ["the brokers do not return the id of their cluster: they are too old"]
-        )
+        problem = "the brokers do not return the id of their cluster: they are too old"
+        raise PreflightError([problem])
     return found
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
-from hapax.core.ports import Batch, Clock
+from hapax.core.record_path import Batch
 from hapax.core.records import Progress, Record
 from hapax.kafka.errors import NAME_UNREADABLE, NO_TEXT, client_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from hapax.core.ports import Clock
     from hapax.core.record_path import RecordPath
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionState, PartitionStates

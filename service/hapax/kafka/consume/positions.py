@@ -119,7 +119,10 @@ class Beginning:
         beside = [CommittedMetadata.of(each) for each in known.values()]
         missing = [where for where in wanted if where not in known]
         placed = [where for where in missing if by_start(where[1], beside)]
-        places = self._places(placed) | self._added(set(missing) - set(placed))
+        places, name = self._places(placed), "" if self._span is None else self._span.name
+        # Of partitions that were added the first records: nothing of them is in a span before them.
+        lows = self._consumer.offsets(set(missing) - set(placed), EARLIEST)
+        places |= {where: Span(low, low, name) for where, low in lows.items()}
         count = len(every) if of_another_client(beside) else began(beside)
         return begun | self._commit(places, count)
 
@@ -128,12 +131,6 @@ class Beginning:
         if self._span is not None:
             properties = unjoined(self._consumer.properties)
             self._looked_up |= spans(properties, partitions, self._span)
-
-    def _added(self, partitions: Iterable[Where]) -> dict[Where, Span]:
-        """Return their first records; nothing of them is in a span of those before them."""
-        name = "" if self._span is None else self._span.name
-        lows = self._consumer.offsets(partitions, EARLIEST)
-        return {where: Span(low, low, name) for where, low in lows.items()}
 
     def _places(self, partitions: Iterable[Where]) -> dict[Where, Span]:
         if self._span is None:

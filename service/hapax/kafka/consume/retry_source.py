@@ -15,7 +15,7 @@ from hapax.kafka.read.offsets_client import EARLIEST, LATEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.core.ports import Batch
+    from hapax.core.record_path import Batch
 
 
 SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10}

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.crash_markers import Marks, marked
-from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit, require_assigned
-from hapax.core.ports import Batch, Changes, Clock, Stuck, Why
+from hapax.core.crash_markers import marked
+from hapax.core.offset_commit import (
+    CommittedMetadata,
+    GroupOffset,
+    Marks,
+    OffsetCommit,
+    require_assigned,
+)
+from hapax.core.record_path import Batch
 from hapax.kafka.admin.group import orphans
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, ConsumerEvents, GroupConsumer, places
 from hapax.kafka.consume.decode import NativeIntake, messages_of, read, read_native, without
@@ -25,6 +31,7 @@ from hapax.kafka.read.offsets_client import LATEST, client_offset
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from hapax.core.ports import Changes, Clock, Stuck, Why
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.core.span import SpanWords
 

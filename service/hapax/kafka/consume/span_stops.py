@@ -20,8 +20,7 @@ from hapax.kafka.read.spans import spans
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.ports import Batch
-    from hapax.core.record_path import RecordPath
+    from hapax.core.record_path import Batch, RecordPath
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
@@ -88,16 +87,12 @@ class SpanStops:
         for one in answers.values():
             if one.error is not None:
                 raise BatchAbortedError(f"committed: {describe(one.error)}", resolved=False)
-        known = {
-            where: CommittedMetadata.of(one).span
-            for where, one in answers.items()
-            if one.offset >= 0
-        }
+        own = {at: CommittedMetadata.of(one).span for at, one in answers.items() if one.offset >= 0}
         if self._words is not None:
-            problem = other_span(self._consumer.group, known, self._words.name)
+            problem = other_span(self._consumer.group, own, self._words.name)
             if problem is not None:
                 raise PreflightError([problem])
-        return known
+        return own
 
     def stop(self, where: Where) -> int | None:
         """Return the stop; where the group is further already, by workers, that offset."""

@@ -23,7 +23,8 @@ from hapax.kafka.read.offsets_client import client_offset, offset_or_none
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.ports import Batch, Clock
+    from hapax.core.ports import Clock
+    from hapax.core.record_path import Batch
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.produce.target import TargetTransaction
 

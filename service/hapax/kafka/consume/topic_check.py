@@ -90,9 +90,7 @@ class TopicIdentity:
     def _look_up(self, known: list[Where]) -> None:
         """Read the metadata of offsets that the client began at; it looked them up alone."""
         wanted = self._consumer.assignment().union(known)
-        began = self._positions.committed(
-            [where for where in wanted if self._states[where].beside is None]
-        )
+        began = self._positions.committed([at for at in wanted if self._states[at].beside is None])
         self._take_over(where for where, offset in began.items() if offset is not None)
         for where in known:
             if began.get(where, 0) is None and self._states[where].settled is None:
@@ -163,6 +161,4 @@ class TopicIdentity:
                     " HAPAX_INPUT__START decides where"
                 )
             self._ids.accept(topic)
-            self._states.stale.update(
-                where for where in self._consumer.assignment() if where[0] == topic
-            )
+            self._states.stale.update(at for at in self._consumer.assignment() if at[0] == topic)

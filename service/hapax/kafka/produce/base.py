@@ -27,7 +27,8 @@ from hapax.kafka.produce.producer import Outbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from hapax.core.ports import Clock, Message, Watch
+    from hapax.core.ports import Clock, Watch
+    from hapax.core.records import Message
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.producer import LogLine, Placed
     from hapax.settings import Settings

@@ -20,8 +20,8 @@ from hapax.kafka.read.offsets_client import OffsetsClient, offset_or_none, reade
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.ports import Clock, Message
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.ports import Clock
+    from hapax.core.records import Message, TopicPartition as Where
     from hapax.settings import Settings
 
 ANSWER_TIMEOUT_S = 10.0

@@ -36,8 +36,8 @@ from hapax.kafka.properties import build, consumer_properties, producer_properti
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hapax.core.ports import Message, Watch
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.ports import Watch
+    from hapax.core.records import Message, TopicPartition as Where
     from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hapax.core.micro_batches import FixedBatch, MicroBatch
-    from hapax.core.ports import Clock, Message, Watch
-    from hapax.core.records import Progress
+    from hapax.core.ports import Clock, Watch
+    from hapax.core.records import Message, Progress
     from hapax.kafka.produce.producer import LogLine
     from hapax.settings import Settings
 
@@ -67,12 +67,10 @@ def published_record(settings: Settings, topics: set[str]) -> PublishedRecord | 
     far = min(FAR_OFFSETS, FAR_OFFSETS_ALL // max(1, len(partitions)))
     near = {where: max(lows[where], end - NEAR_OFFSETS) for where, end in ends.items()}
     beyond = {where: max(lows[where], end - far) for where, end in ends.items()}
-    return _published_within(settings, near, ends) or _published_within(settings, beyond, near)
+    return _record_within(settings, near, ends) or _record_within(settings, beyond, near)
 
 
-def _published_within(
-    settings: Settings, starts: Progress, ends: Progress
-) -> PublishedRecord | None:
+def _record_within(settings: Settings, starts: Progress, ends: Progress) -> PublishedRecord | None:
     spans = {where: (start, ends[where]) for where, start in starts.items()}
     for seen in RangeReader(settings).read(spans):
         for one in seen:
@@ -238,10 +236,7 @@ class KafkaPublisher:
             yield chunk
 
     def _write(
-        self,
-        marker: Marker,
-        chunks: Iterable[Chunk],
-        lanes: dict[int, LaneMarker] | None = None,
+        self, marker: Marker, chunks: Iterable[Chunk], lanes: dict[int, LaneMarker] | None = None
     ) -> dict[str, int]:
         records = self._marked.send(chunks)
         others = {

@@ -31,7 +31,7 @@ from hapax.kafka.properties import build
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.kafka.native import NativePath
 
     LogLine = Callable[[str, int, str, str], None]

@@ -17,7 +17,7 @@ from hapax.kafka.properties import build, producer_properties
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.settings import Settings
 
 BROKERS_TIMEOUT_S, DELIVERY_TIMEOUT_S, CALL_TIMEOUT_S, QUEUE_WAIT_S = 10.0, 30.0, 30.0, 0.1
@@ -39,17 +39,14 @@ class Sender:
             "log_level": 0,
         }
         if transactional_id:
-            properties |= {
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-            }
+            properties["transactional.id"] = transactional_id
+            properties["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
         else:
             properties["message.timeout.ms"] = int(DELIVERY_TIMEOUT_S * 1000)
         self._settings = settings
         self._producer = build(Producer, properties, None)
         self._transactional = bool(transactional_id)
-        self.delivered = 0
-        self.failed = 0
+        self.delivered = self.failed = 0
         self.reasons = Counter[str]()
 
     def open(self, topic: str) -> None:
@@ -60,9 +57,8 @@ class Sender:
         except KafkaException as error:
             raise no_broker(self._settings, error) from error
         if found.error is not None:
-            raise PreflightError(
-                [f"topic {topic} does not exist or may not be written: {describe(found.error)}"]
-            )
+            problem = f"topic {topic} does not exist or may not be written: {describe(found.error)}"
+            raise PreflightError([problem])
         if self._transactional:
             try:
                 self._producer.init_transactions(CALL_TIMEOUT_S)
@@ -96,8 +92,7 @@ class Sender:
     def close(self) -> None:
         """Wait until all is delivered or given up; commit, or roll back when anything failed."""
         with suppress(*CLIENT_ERRORS):
-            left = self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S)
-            if left:
+            if left := self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S):
                 self.failed += left
                 self.reasons["not acknowledged in time"] += left
         if not self._transactional:
@@ -110,9 +105,8 @@ class Sender:
         except CLIENT_ERRORS as error:
             delivered, self.delivered = self.delivered, 0
             raise HapaxError(
-                f"it is unknown whether the {delivered:,} records were committed "
-                f"({_said(error)}); check "
-                "the topic before you publish them again"
+                f"it is unknown whether the {delivered:,} records were committed ({_said(error)}); "
+                "check the topic before you publish them again"
             ) from error
 
     def abort(self) -> None:

@@ -24,7 +24,8 @@ from hapax.kafka.properties import lane_id, producer_properties, transactional_i
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.ports import Clock, Message
+    from hapax.core.ports import Clock
+    from hapax.core.records import Message
     from hapax.kafka.native import NativePath
     from hapax.settings import Settings
 

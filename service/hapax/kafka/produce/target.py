@@ -34,7 +34,7 @@ from hapax.core.errors import (
 )
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
-from hapax.core.ports import IN_DOUBT, Clock, Message
+from hapax.core.ports import IN_DOUBT, Clock
 from hapax.kafka.produce.marked_transaction import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
@@ -48,7 +48,7 @@ from hapax.kafka.read.offsets_client import client_offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hapax.core.records import TopicPartition as Where
+    from hapax.core.records import Message, TopicPartition as Where
     from hapax.settings import Settings
 
 

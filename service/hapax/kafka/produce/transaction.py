@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
-from hapax.core.ports import IN_DOUBT, Message
+from hapax.core.ports import IN_DOUBT
 from hapax.kafka.errors import (
     CONTENT,
     FORBIDDEN,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.offset_commit import OffsetCommit
+    from hapax.core.records import Message
     from hapax.kafka.produce.producer import Outbox
 
 CALL_TIMEOUT_S = 3.0
@@ -71,7 +72,11 @@ class KafkaTransaction(KafkaProducing):
             if reaction(failure) is Reaction.AGAIN and in_time:
                 continue
             if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                raise PreflightError([self._timeout_problem()])
+                problem = (
+                    f"HAPAX_TRANSACTION__TIMEOUT={self._properties['transaction.timeout.ms']}ms is"
+                    " longer than the brokers' transaction.max.timeout.ms allows: shorten it"
+                )
+                raise PreflightError([problem])
             if failure.code() in REFUSED:
                 raise PreflightError([f"the brokers refuse the producer: {describe(failure)}"])
             raise ProducerDeadError(
@@ -79,13 +84,6 @@ class KafkaTransaction(KafkaProducing):
             )
         self._outbox = outbox
         return metadata
-
-    def _timeout_problem(self) -> str:
-        timeout_ms = self._properties["transaction.timeout.ms"]
-        return (
-            f"HAPAX_TRANSACTION__TIMEOUT={timeout_ms}ms is longer than the brokers'"
-            " transaction.max.timeout.ms allows: shorten it"
-        )
 
     def _init(self, outbox: Outbox) -> KafkaError | None:
         with self._watch("init_transactions"):
@@ -255,10 +253,7 @@ class KafkaTransaction(KafkaProducing):
         self._roll_back(outbox)
         content, refused = self._learn(outbox, step, outbox.failures | {error.code()})
         raise BatchAbortedError(
-            f"{step}: {describe(error)}",
-            refused=refused,
-            content=content,
-            resolved=resolved,
+            f"{step}: {describe(error)}", refused=refused, content=content, resolved=resolved
         )
 
     def _roll_back(self, outbox: Outbox) -> None:

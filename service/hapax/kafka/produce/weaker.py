@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.kafka.produce.producer import Outbox
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from hapax.core.errors import BatchAbortedError, StopError
-from hapax.core.ports import Batch, Watch
+from hapax.core.record_path import Batch
 from hapax.kafka.errors import (
     FORBIDDEN,
     NAME_UNREADABLE,
@@ -29,6 +29,7 @@ from hapax.kafka.read.range_reader import RangeFetch, few_named, record_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from hapax.core.ports import Watch
     from hapax.core.records import Coordinates, Record, TopicPartition as Where
     from hapax.settings import Settings
 

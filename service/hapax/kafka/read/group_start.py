@@ -64,13 +64,9 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     remarks = list(filter(None, [new_with_each_start(settings.instance) if static else ""]))
     fresh: list[Where] = []
     for topic in settings.input.topics:
-        of_topic = {where: one for where, one in known.items() if where[0] == topic}
-        missing = [where for where, one in of_topic.items() if one.offset < 0]
-        beside = {
-            number: CommittedMetadata.of(one)
-            for (_topic, number), one in of_topic.items()
-            if one.offset >= 0
-        }
+        places = {where: one for where, one in known.items() if where[0] == topic}
+        missing = [where for where, one in places.items() if one.offset < 0]
+        beside = {at[1]: CommittedMetadata.of(one) for at, one in places.items() if one.offset >= 0}
         remarks += filter(None, [taken_over(topic, beside.values())])
         if not beside:
             fresh += missing
@@ -125,9 +121,7 @@ def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]
 
 
 def positions(
-    settings: Settings,
-    answers: Mapping[Where, TopicPartition],
-    logs: Mapping[Where, LogOffsets],
+    settings: Settings, answers: Mapping[Where, TopicPartition], logs: Mapping[Where, LogOffsets]
 ) -> dict[Where, int | None]:
     """``answers``: of all partitions of their topics. None: refused. Raises as ``spans``."""
     found: dict[Where, int | None] = {
@@ -138,9 +132,7 @@ def positions(
         topic: [CommittedMetadata.of(answers[where]) for where in found if where[0] == topic]
         for topic in topics_of(missing)
     }
-    fresh = [
-        where for where in missing if not beside[where[0]] and where[0] != settings.retry_topic
-    ]
+    fresh = [at for at in missing if not beside[at[0]] and at[0] != settings.retry_topic]
     lost = _lost(settings, fresh)
     placed = [w for w in missing if w[0] != settings.retry_topic and by_start(w[1], beside[w[0]])]
     start = settings.start

@@ -207,13 +207,8 @@ class ReaderLagProbe:
             where: self._kept(where, start, end, again=again)
             for where, (start, end) in stretches.items()
         }
-        problems = count_records(
-            queries,
-            "read_committed",
-            self._counted,
-            self._ends(stretches, offsets_max),
-            within_s=LOOK_S,
-        )
+        counted, ends = self._counted, self._ends(stretches, offsets_max)
+        problems = count_records(queries, "read_committed", counted, ends, within_s=LOOK_S)
         return [
             ReaderLag(
                 *where,
@@ -223,7 +218,7 @@ class ReaderLagProbe:
                 uncounted=stretches[where][1] - one.end,
                 problem=problems.get(where, ""),
             )
-            for where, one in sorted(self._counted.items())
+            for where, one in sorted(counted.items())
         ]
 
     def _topics_of_group(self, queries: OffsetsClient) -> list[str]:

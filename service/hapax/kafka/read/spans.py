@@ -66,9 +66,8 @@ class _Lookup:
             return self._highs | self._from(0 if time_ms is None else max(0, time_ms))
         missing = [f"{topic}/{n}" for topic, n in self._places if (topic, n) not in named]
         if missing:
-            raise ConfigurationError(
-                [f"{text} names no offset of {', '.join(missing)}: name one of every partition"]
-            )
+            problem = f"{text} names no offset of {', '.join(missing)}: name one of every partition"
+            raise ConfigurationError([problem])
         return {where: named[where] for where in self._places}
 
     def _from(self, time_ms: int) -> Progress:
@@ -78,11 +77,7 @@ class _Lookup:
         after one there may be records that are older. So what they answer is only where to search.
         """
         asked = self._answers(dict.fromkeys(self._places, time_ms))
-        ranges = {
-            where: (offset, self._highs[where])
-            for where, offset in asked.items()
-            if offset is not None
-        }
+        ranges = {at: (low, self._highs[at]) for at, low in asked.items() if low is not None}
         found: Progress = {}
         own = {**self._properties, "isolation.level": "read_uncommitted", "log_level": 0}
         with closing(build(Consumer, own, None)) as consumer:

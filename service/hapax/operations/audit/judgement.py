@@ -24,13 +24,11 @@ from hapax.operations.audit.result import NAMES, Compare, OutputFindings, audit_
 from hapax.operations.audit.rows import DEAD_SLOT, OFFSETS, POISON, WAITING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hapax.kafka.read.range_reader import OffsetRange
     from hapax.operations.audit.result import Audit, Scope
 
-    Report = Callable[[str, int, int], None]
-    """Takes what is under way, how much is done, and of how much; 0 of 0: not known."""
     Row = tuple[Any, ...]
 
 INPUTS = (
@@ -199,12 +197,7 @@ _VIEWS = (
         by="id",
         few=True,
     ),
-    View(
-        "old",
-        "select distinct id from effects where id is not null",
-        by="id",
-        few=True,
-    ),
+    View("old", "select distinct id from effects where id is not null", by="id", few=True),
     View(
         "decided",
         """
@@ -345,9 +338,7 @@ def _counted(engine: Engine, scope: Scope) -> dict[int, dict[str, int]]:
         "select place, fate, count(*) from placed where fate <> 'judged' group by place, fate"
     )
     orphans = engine.rows("select place, sum(effects) from orphans group by place")
-    more += [
-        (place, "gone" if scope.inputs[place].compacted else "orphaned", n) for place, n in orphans
-    ]
+    more += [(at, "gone" if scope.inputs[at].compacted else "orphaned", n) for at, n in orphans]
     if engine.rows("select 1 from late limit 1"):
         disordered = "select place, 'out_of_order', count(*) from disordered group by place"
         more += engine.rows(disordered)

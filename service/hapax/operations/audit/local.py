@@ -17,7 +17,8 @@ from hapax.operations.audit.result import IncompleteError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.operations.audit.judgement import Ranges, Report, Row, View
+    from hapax.core.ports import Tell
+    from hapax.operations.audit.judgement import Ranges, Row, View
 
 CACHE_KB = 64 * 1024
 """Memory of the tables; each sort may take as much again."""
@@ -36,7 +37,7 @@ class LocalAudit:
 
     cores = 1
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Tell) -> None:
         self._report = report
         self._base = sqlite3.connect("", isolation_level=None)
         self._base.executescript(f"{_SETTINGS}begin;")
@@ -46,7 +47,7 @@ class LocalAudit:
 
     @classmethod
     @contextmanager
-    def opened(cls, report: Report) -> Iterator[LocalAudit]:
+    def opened(cls, report: Tell) -> Iterator[LocalAudit]:
         audit = cls(report)
         with closing(audit._base):
             yield audit
@@ -90,7 +91,7 @@ class LocalAudit:
             return list(self._base.execute(query))
 
     def _judging(self) -> int:
-        self._report("judging", 0, 0)
+        self._report("judging")
         return 0
 
 

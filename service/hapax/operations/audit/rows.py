@@ -14,8 +14,8 @@ from msgspec import UNSET
 from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, Retried, part_of
 from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
-from hapax.core.retry_later import Later
-from hapax.core.transform import Undecided
+from hapax.core.results import Later, Undecided
+from hapax.core.transform import error_of
 from hapax.operations.audit.result import Compare
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class InputRows:
             return None, None, None
         result = self._transformer.apply(record)
         if isinstance(result, Undecided):
-            raise result.error()
+            raise error_of(result)
         if isinstance(result, Later):
             return None, None, None  # what it will answer, only a later try can show
         if not isinstance(result, tuple):

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from hapax.operations.audit.judgement import Ranges, Report, Row, View
+    from hapax.core.ports import Tell
+    from hapax.operations.audit.judgement import Ranges, Row, View
     from hapax.settings import Settings
 
 SHUFFLE_OFFSETS, SHUFFLE_MIN, SHUFFLE_MAX = 250_000, 2, 10_000
@@ -45,8 +46,8 @@ _POLL_S = 0.2
 
 
 @contextmanager
-def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
-    report("starting Spark", 0, 0)
+def opened(settings: Settings, report: Tell) -> Iterator[SparkAudit]:
+    report("starting Spark")
     options = msgspec.structs.replace(SparkOptions.of(settings), app=f"{settings.app}-audit")
     wares = [] if options.local else [*code_of(settings.transform), *named(options.ship)]
     spark = open_session(options)
@@ -66,7 +67,7 @@ def opened(settings: Settings, report: Report) -> Iterator[SparkAudit]:
 class SparkAudit:
     """Reads and judges on a session that is open; see hapax.operations.audit.judgement.Engine."""
 
-    def __init__(self, spark: SparkSession, report: Report) -> None:
+    def __init__(self, spark: SparkSession, report: Tell) -> None:
         self._spark = spark
         self._report = report
         self._tables: dict[str, DataFrame] = {}
@@ -124,7 +125,7 @@ class SparkAudit:
             done = sum(stage.numCompletedTasks for stage in stages)
             self._report(f"{what} (tasks)", done, sum(stage.numTasks for stage in stages))
 
-        self._report(what, 0, 0)
+        self._report(what)
         with repeated(look, _POLL_S):
             yield
 

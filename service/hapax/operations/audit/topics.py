@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from hapax.core.ports import Tell
     from hapax.core.records import Progress, TopicPartition
-    from hapax.operations.audit.judgement import Engine, Report, Row
+    from hapax.operations.audit.judgement import Engine, Row
     from hapax.operations.audit.result import Audit, EngineName
     from hapax.settings import Settings
 
@@ -67,16 +69,15 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit(
-    settings: Settings, options: AuditOptions, report: Report, engine: EngineName = "local"
+    settings: Settings, options: AuditOptions, report: Tell, engine: EngineName = "local"
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
     if options.transform:
         load_form(settings.transform)  # its errors are reported before anything starts
     if engine == "spark" and find_spec("pyspark") is None:
-        raise ConfigurationError(
-            ["--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"]
-        )
+        problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
+        raise ConfigurationError([problem])
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         opened: AbstractContextManager[Engine] = LocalAudit.opened(report)
@@ -94,7 +95,7 @@ class AuditTopics:
     """What an audit reads of one pipeline; call ``judged`` once."""
 
     def __init__(
-        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Report
+        self, settings: Settings, options: AuditOptions, client: BlockingOffsets, report: Tell
     ) -> None:
         self._settings = settings
         self._options = options
@@ -207,12 +208,9 @@ class AuditTopics:
         return found
 
     def _output_bounds(self, lanes: list[TopicPartition], settled: Progress) -> list[OutputBounds]:
-        ends, behind = await_decided(
-            self._client,
-            lanes,
-            self._settings.transaction.timeout_ms,
-            lambda: self._report("waiting for open transactions in the output", 0, 0),
-        )
+        waiting = partial(self._report, "waiting for open transactions in the output")
+        timeout_ms = self._settings.transaction.timeout_ms
+        ends, behind = await_decided(self._client, lanes, timeout_ms, waiting)
         self._remarks += [
             f"{topic}/{number}: a transaction is open at {end}, and readers do not see the records"
             f" after it up to {begun}"

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.cluster_state import IN_SYNC_MIN
+from hapax.core.retry_later import create_command
 from hapax.kafka.admin.preflight import required_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
@@ -27,6 +28,7 @@ from hapax.operations.doctor.check import (
     MINUTE_MS,
     check,
     fail,
+    in_files,
     listed,
     number,
     ok,
@@ -46,6 +48,7 @@ _COPIES_MANY = 3
 GROUP_SESSION_MIN = "group.min.session.timeout.ms"
 GROUP_SESSION_MAX = "group.max.session.timeout.ms"
 OFFSETS_KEPT_MIN_MS = DAY_MS
+_WEEK_MS = 7 * DAY_MS
 REFUSED: Final = "AUTHORIZATION"
 FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
 """Below it the brokers sync their disks all the time; replication is what protects records."""
@@ -117,7 +120,8 @@ def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
         yield fail(
             f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} is longer than "
             f"transaction.max.timeout.ms={allowed} allows: no producer can start",
-            "lower the first or raise the second",
+            f"set HAPAX_TRANSACTION__TIMEOUT={duration_text(allowed)}, or "
+            + in_files(f"transaction.max.timeout.ms={ours}"),
         )
     else:
         yield ok(f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} of at most {allowed} ms")
@@ -134,7 +138,7 @@ def _internal_replicas(
         yield fail(
             f"{factor}={count}, but there are {len(context.kafka.listeners)} brokers: {topic} "
             "cannot be created, and no process starts without it",
-            f"start more brokers, or lower {factor}",
+            f"start more brokers, or {in_files(f'{factor}={len(context.kafka.listeners)}')}",
         )
         return
     if count is None or least is None:
@@ -170,7 +174,7 @@ def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
         yield warn(
             f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
             "loses its transactional id and starts again",
-            "raise it to an hour or more; the default is 7 days",
+            in_files(f"transactional.id.expiration.ms={_WEEK_MS}"),
         )
     else:
         yield ok(f"transactional ids are kept for {duration_text(kept_ms)}")
@@ -185,7 +189,7 @@ def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
         yield fail(
             f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses "
             f"{_lost(context)}",
-            "raise it above the longest stop, to a day at least; the default is 7 days",
+            in_files(f"offsets.retention.minutes={_WEEK_MS // MINUTE_MS}"),
         )
     else:
         yield ok(f"positions of a stopped group are kept for {duration_text(kept * MINUTE_MS)}")
@@ -220,7 +224,7 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
             f"{GROUP_SESSION_MIN}={lowest} and {GROUP_SESSION_MAX}={highest}: no member can join",
-            "choose one that the brokers allow",
+            f"set HAPAX_GROUP__SESSION_TIMEOUT={duration_text(min(max(ours, lowest), highest))}",
         )
     else:
         yield ok(f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is allowed")
@@ -235,7 +239,7 @@ def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
         yield warn(
             "auto.create.topics.enable=true: a misspelt topic is created with default "
             "replication, and a deleted one is recreated empty",
-            "set auto.create.topics.enable=false on the brokers",
+            in_files("auto.create.topics.enable=false"),
         )
     else:
         yield ok("topics are not created automatically")
@@ -265,7 +269,16 @@ def _topics(context: CheckContext) -> Iterator[CheckResult]:
             yield unknown(f"{name}: {topic.problem}")
         else:
             why = topic.problem if topic is not None and topic.problem else "it does not exist"
-            yield fail(f"{setting}: topic {name}: {why}", "create the topic, or fix the name")
+            fix = f"{_creating(name, context)}, or correct {setting}"
+            yield fail(f"{setting}: topic {name}: {why}", fix)
+
+
+def _creating(name: str, context: CheckContext) -> str:
+    if name == context.settings.retry_topic:
+        return create_command(name)
+    most = max((len(topic.partitions) for topic in context.read.values()), default=None)
+    partitions = "" if most is None else f" --partitions {most}"
+    return f"kafka-topics.sh --create --topic {name}{partitions}"
 
 
 @check("partitions", now=True)
@@ -279,6 +292,8 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in topics.items():
         least = max(1, in_sync_min(topic, 1) or 0)
         headless, stopped, behind = list[int](), list[int](), list[int]()
+        held = topic.partitions.values()
+        missing = {broker for each in held for broker in {*each.replicas} - {*each.in_sync}}
         for one, each in topic.partitions.items():
             if each.leader < 0:
                 headless.append(one)
@@ -286,7 +301,7 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
                 stopped.append(one)
             elif len(each.in_sync) < len(each.replicas):
                 behind.append(one)
-        fix = "bring back the brokers that hold the missing replicas"
+        fix = f"bring back what holds the missing replicas: brokers {listed(sorted(missing))}"
         if headless:
             yield fail(f"{name}: partitions {listed(headless)} have no leader", fix)
         if stopped:
@@ -325,7 +340,8 @@ def _counts(context: CheckContext) -> Iterator[CheckResult]:
         yield warn(
             "the input topics differ in their partitions: "
             + listed(f"{name} has {count}" for name, count in counts.items()),
-            "give them the same number, or keys of one do not meet those of the other",
+            "keys of one do not meet those of the other: kafka-topics.sh --alter --topic "
+            f"{min(counts, key=counts.__getitem__)} --partitions {max(counts.values())}",
         )
     target = context.outputs.get(context.settings.output.topic)
     if target is None or not counts:
@@ -412,7 +428,8 @@ def _flush(context: CheckContext) -> Iterator[CheckResult]:
             yield warn(
                 f"{name}: {listed(low)}: the broker syncs its disk all the time, and every "
                 "transaction waits for it",
-                f"remove {listed(FLUSH_LEAST)} from the topic; replicas protect records, not syncs",
+                f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+                f"--delete-config {','.join(FLUSH_LEAST)}; replicas protect records, not syncs",
             )
         else:
             yield ok(f"{name}: the operating system decides when to write to the disk")

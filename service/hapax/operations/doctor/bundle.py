@@ -68,9 +68,8 @@ def write_bundle(
     try:
         _replace(path, packed.getvalue())
     except OSError as error:
-        raise ConfigurationError(
-            [f"--bundle {path}: the file cannot be written: {error.strerror or error}"]
-        ) from None
+        problem = f"--bundle {path}: the file cannot be written: {error.strerror or error}"
+        raise ConfigurationError([problem]) from None
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -148,6 +147,5 @@ def _offsets(context: CheckContext, where: TopicPartition, log: Log) -> dict[str
         committed=log.committed,
         position=position(log.committed, log.offsets, context.settings.input.start),
     )
-    if where[0] in context.settings.input.topics:
-        return told | offsets.figures()
-    return told | offsets.log_figures()
+    read = where[0] in context.settings.input.topics
+    return told | (offsets.figures() if read else offsets.log_figures())

@@ -36,6 +36,15 @@ class Verdict(StrEnum):
     UNTOLD = "UNTOLD"
 
 
+class Section(StrEnum):
+    """Where a finding is shown: what is broken now, what can be one day, the rest."""
+
+    BROKEN = "broken now"
+    AT_RISK = "at risk"
+    UNKNOWN = "not known"
+    FINE = "fine"
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One verdict.
 
@@ -52,6 +61,13 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str = ""
     now: bool = False
     cluster: str = ""
+
+    @property
+    def group(self) -> Section:
+        if self.verdict is Verdict.FAIL and self.now:
+            return Section.BROKEN
+        others = {Verdict.PASS: Section.FINE, Verdict.UNTOLD: Section.UNKNOWN}
+        return others.get(self.verdict, Section.AT_RISK)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -132,11 +148,7 @@ class CheckContext(NamedTuple):
         return f"offsets of {', '.join(missing)}{why and ': '}{why}" if missing else ""
 
     def broker_settings(self, name: str) -> dict[int, str]:
-        return {
-            number: settings[name]
-            for number, settings in self.kafka.settings.items()
-            if name in settings
-        }
+        return {at: each[name] for at, each in self.kafka.settings.items() if name in each}
 
 
 Judge = Callable[[CheckContext], Iterator[CheckResult]]
@@ -151,6 +163,7 @@ class Check(NamedTuple):
     at        which cluster it judges, where outputs go to another one than that of the input
     now       whether a FAIL or WARN of it says that something is broken at this moment; others
               speak of what can happen one day, and are shown after these
+    sound     what a PASS says where it judged nothing else; empty: it always judges
     """
 
     name: str
@@ -158,26 +171,19 @@ class Check(NamedTuple):
     judge: Judge
     now: bool = False
     at: At = "none"
+    sound: str = ""
 
 
 def check(
-    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None
+    name: str, *, needs: Needs = "brokers", now: bool = False, at: At | None = None, sound: str = ""
 ) -> Callable[[Judge], Check]:
     """Declare the function below as a check; what asks brokers asks those of each cluster."""
     at = at or ("each" if needs in {"addresses", "brokers"} else "none")
-    return lambda judge: Check(name, needs, judge, now, at)
+    return lambda judge: Check(name, needs, judge, now, at, sound)
 
 
 ok, unknown = partial(CheckResult, Verdict.PASS), partial(CheckResult, Verdict.UNTOLD)
-
-
-def warn(saw: str, fix: str) -> CheckResult:
-    return CheckResult(Verdict.WARN, saw, fix)
-
-
-def fail(saw: str, fix: str) -> CheckResult:
-    """Return where records are, or can be, lost, doubled or stuck."""
-    return CheckResult(Verdict.FAIL, saw, fix)
+warn, fail = partial(CheckResult, Verdict.WARN), partial(CheckResult, Verdict.FAIL)
 
 
 def number(text: str | None) -> int | None:
@@ -197,6 +203,11 @@ def kept_ms(topic: Topic) -> int | None:
     kept = number(topic.settings.get("retention.ms"))
     deleted = "delete" in topic.settings.get("cleanup.policy", "delete")
     return kept if kept is not None and kept >= 0 and deleted else None
+
+
+def in_files(change: str) -> str:
+    """Return how to change what brokers read at their start alone."""
+    return f"set {change} in server.properties of each broker, and start them again in turn"
 
 
 def set_topic(topic: str, change: str) -> str:

@@ -135,21 +135,20 @@ def _broker_versions(context: CheckContext) -> Iterator[CheckResult]:
     if not apis:
         yield unknown("the client did not report which requests the brokers support")
         return
-    sound = True
     writes = context.settings.mode.transactional and context.side != "input"
-    if writes and apis.get("TxnOffsetCommit", -1) < KIP_447:
-        sound = False
+    fenced = not writes or apis.get("TxnOffsetCommit", -1) >= KIP_447
+    served = context.side == "outputs" or not protocol_unserved(context.settings, apis)
+    if not fenced:
         yield fail(
             "a broker is older than 2.5: offsets in transactions are not fenced (KIP-447)",
             "upgrade the brokers to 2.5 or later",
         )
-    if context.side != "outputs" and protocol_unserved(context.settings, apis):
-        sound = False
+    if not served:
         yield fail(
             "HAPAX_GROUP__PROTOCOL=consumer, but a broker does not serve that protocol (KIP-848)",
             "set HAPAX_GROUP__PROTOCOL=classic, or upgrade the brokers to 4.0 or later",
         )
-    if sound:
+    if fenced and served:
         recent = "4.0 or later" if apis.get("EndTxn", -1) >= KIP_890 else "2.5 or later"
         yield ok(f"the requests that the brokers support are those of Kafka {recent}")
 
@@ -185,14 +184,11 @@ def _verification(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("without TLS there is nothing to verify")
         return
     given = settings.kafka.properties
-    wrong = [
-        f"{name}={given[name]}"
-        for name, value in (
-            ("enable.ssl.certificate.verification", "false"),
-            ("ssl.endpoint.identification.algorithm", "none"),
-        )
-        if given.get(name, "").lower() == value
-    ]
+    off = {
+        "enable.ssl.certificate.verification": "false",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+    wrong = [f"{name}={given[name]}" for name in off if given.get(name, "").lower() == off[name]]
     if wrong:
         yield warn(
             f"{context.prefix}PROPERTIES: {listed(wrong)}: an attacker on the network can "

@@ -21,7 +21,7 @@ from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
 from hapax.operations.doctor.acls import kafka_rights, target_rights
-from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, unknown
+from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, ok, unknown
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _results(check: Check, context: CheckContext) -> list[CheckResult]:
     if check.needs == "claims" and (store is None or store.problem is not None):
         return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
-        return list(check.judge(context))
+        return list(check.judge(context)) or ([ok(check.sound)] if check.sound else [])
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 
@@ -117,7 +117,8 @@ def _target_context(settings: Settings) -> CheckContext:
 
 
 def _look(settings: Settings, rights: Iterable[Right], group: str) -> ClusterState:
-    ages_of, ids = partial(positions.ages_ms, settings), neighbours.tried_ids(rights)
+    needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
+    ids, ages_of = tuple(map(neighbours.tried_id, needed)), partial(positions.ages_ms, settings)
     look = ClusterLook(settings, output_topics(settings), ids, group, ages_of).state
     try:
         return run_in_subprocess(look)

@@ -24,7 +24,7 @@ from hapax.operations.doctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
     from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
@@ -176,9 +176,7 @@ def _state(context: CheckContext) -> Iterator[CheckResult]:
         yield unknown(_why(context))
         return
     name = context.settings.app
-    waiting = [
-        place for topic in context.inputs for place, log in context.logs(topic) if log.unread
-    ]
+    waiting = [at for topic in context.inputs for at, log in context.logs(topic) if log.unread]
     if group.members and group.state != "STABLE":
         yield warn(
             f"group {name} is {group.state}: no member reads until it is STABLE again",
@@ -205,23 +203,16 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
         return
     found = [*_strangers(context, group), *_protocols(context, group)]
     names = Counter(each.static_name for each in group.members if each.static_name)
+    fix = "give every process its own HAPAX_INSTANCE"
     found += [
-        fail(
-            f"{count} members are called {name}: they fence each other",
-            "give every process its own HAPAX_INSTANCE",
-        )
+        fail(f"{count} members are called {name}: they fence each other", fix)
         for name, count in names.items()
         if count > 1
     ]
     partitions = sum(len(topic.partitions) for topic in context.inputs.values())
     if len(group.members) > partitions > 0:
-        found.append(
-            warn(
-                f"{len(group.members)} members share {partitions} partitions: some have nothing "
-                "to do",
-                "stop some processes, or add partitions to the input",
-            )
-        )
+        saw = f"{len(group.members)} members share {partitions} partitions: some have nothing to do"
+        found.append(warn(saw, "stop some processes, or add partitions to the input"))
     yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
 
 
@@ -317,11 +308,6 @@ def _allowed(context: CheckContext, right: Right) -> tuple[tuple[str, ...], str]
 def tried_id(right: Right) -> str:
     """Return the transactional id by which a right is tried out: any that begins with a prefix."""
     return right.name if right.pattern == "LITERAL" else f"{right.name}doctor"
-
-
-def tried_ids(rights: Iterable[Right]) -> tuple[str, ...]:
-    needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
-    return tuple(map(tried_id, needed))
 
 
 def _why(context: CheckContext) -> str:

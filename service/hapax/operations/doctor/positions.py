@@ -50,7 +50,7 @@ def ages_ms(settings: Settings, topic: str, topic_settings: Mapping[str, str]) -
     if topic in settings.input.topics:
         kept = number(topic_settings.get("retention.ms"))
         if kept is not None and kept > 0:
-            ages |= {half(kept), most(kept)}
+            ages |= {kept // 2, kept * 9 // 10}
         if settings.dedup.enabled:
             ages |= {settings.dedup.ttl_ms, HOUR_MS}
     return tuple(sorted(ages))
@@ -115,40 +115,33 @@ def _cluster_of_claims(context: CheckContext) -> Iterator[CheckResult]:
         yield ok(f"the claims belong to the cluster that answers, {here}")
 
 
-@check("positions", now=True, at="input")
+@check("positions", now=True, at="input", sound="every committed offset is in its log")
 def _positions(context: CheckContext) -> Iterator[CheckResult]:
     if "committed offsets" in context.kafka.untold:
         yield unknown(f"committed offsets: {context.kafka.untold['committed offsets']}")
         return
-    sound = True
     for name in context.inputs:
         if why := context.unseen(name):
-            sound = False
             yield unknown(why)
         for place, log in context.logs(name):
             at, ends = log.committed, log.offsets
             if at is None or ends is None:
                 continue
             if at < ends.log_start:
-                sound = False
                 yield fail(
-                    f"{place}: the group is at {at}, the log begins at "
-                    f"{ends.log_start}: {ends.log_start - at} offsets are gone; the service "
-                    "exits with code 6",
+                    f"{place}: the group is at {at}, the log begins at {ends.log_start}: "
+                    f"{ends.log_start - at} offsets are gone; the service exits with code 6",
                     "decide about the gap as docs/runbooks.md describes, and raise the retention",
                 )
             elif at > ends.high_watermark:
-                sound = False
                 yield fail(
                     f"{place}: the committed offset {at} is beyond the end of the log at "
                     f"{ends.high_watermark}: the topic was recreated or truncated",
                     "choose a new HAPAX_APP, or set the offset as docs/runbooks.md says",
                 )
-    if sound:
-        yield ok("every committed offset is in its log")
 
 
-@check("undecodable", at="input")
+@check("undecodable", at="input", sound="the next record of every partition can be decoded")
 def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
     for (topic, partition), one in sorted(context.kafka.undecodable.items()):
         place = f"{topic}/{partition}/{one.offset}"
@@ -158,8 +151,6 @@ def _undecodable(context: CheckContext) -> Iterator[CheckResult]:
             f"elect a leader whose replica is intact, or skip the set: hapax offsets skip {place}"
             " --dead-letter",
         )
-    if not context.kafka.undecodable:
-        yield ok("the next record of every partition can be decoded")
 
 
 @check("open-transactions", now=True)
@@ -186,16 +177,6 @@ def _open(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: no transaction stayed open")
 
 
-def half(kept: int) -> int:
-    """Return the age from which on retention is near."""
-    return kept // 2
-
-
-def most(kept: int) -> int:
-    """Return the age from which on records may go any moment: segments go as a whole."""
-    return kept * 9 // 10
-
-
 @check("retention", now=True, at="input")
 def _retention(context: CheckContext) -> Iterator[CheckResult]:
     for name, topic in context.inputs.items():
@@ -206,7 +187,8 @@ def _retention(context: CheckContext) -> Iterator[CheckResult]:
         if kept is None:
             yield ok(f"{name}: no record is deleted for its age")
             continue
-        late, soon = _unread(context, name, most(kept)), _unread(context, name, half(kept))
+        # From nine tenths on records may go any moment: segments go as a whole.
+        late, soon = (_unread(context, name, age) for age in (kept * 9 // 10, kept // 2))
         fix = f"{set_topic(name, 'retention.ms=…')} to a longer time, and add processes"
         ground = f"retention.ms={kept} ({duration_text(kept)})"
         if late:
@@ -260,7 +242,8 @@ def _claim_ttl(context: CheckContext) -> Iterator[CheckResult]:
             yield warn(
                 f"{name}: records are kept for {_kept(topic)}, {ours} ends before: a copy that "
                 "waits longer than that passes as new",
-                "raise HAPAX_DEDUP__TTL above the topic's retention, or lower that",
+                set_topic(name, f"retention.ms={ttl}")
+                + ("" if kept is None else f", or set HAPAX_DEDUP__TTL={duration_text(kept)}"),
             )
         else:
             yield ok(f"{name}: {ours} outlives its records")

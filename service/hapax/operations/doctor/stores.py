@@ -72,9 +72,7 @@ _role = _by_store("claim-role", now=True)
 @check("claims-present", needs="claims", now=True)
 def _present(context: CheckContext) -> Iterator[CheckResult]:
     store = _store_of(context)
-    worked = [
-        place for name in context.inputs for place, log in context.logs(name) if log.committed
-    ]
+    worked = [at for name in context.inputs for at, log in context.logs(name) if log.committed]
     if store.claimed is None:
         yield unknown("the claims of this app cannot be read")
     elif not store.claimed and worked:
@@ -171,7 +169,8 @@ def _registry(context: CheckContext) -> Iterator[CheckResult]:
     if level == "NONE":
         yield warn(
             f"the subject {subject} takes any new version (compatibility NONE)",
-            "set BACKWARD or stricter, or readers of the output meet data that they cannot read",
+            f"set the compatibility of {subject} to BACKWARD or stricter, or readers of the output"
+            " meet data that they cannot read",
         )
     else:
         yield ok(f"the schema registry has {subject}, compatibility {level}")

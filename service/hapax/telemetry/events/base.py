@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SETTLED_INTERVAL_S: Final = 1.0
 """Transactions within it share a line: ten a second with a line each are 500 MB of log a day."""
+START_S: Final = 30.0
+"""Within it a broker that still loads its log of transactions is no reason to worry."""
 Merged = dict[str, Any]
 
 TEXT_CHARS_MAX: Final = 300
@@ -120,6 +122,7 @@ class Narrator:
         self._logger = logger
         self._wall_s = wall_s
         self._monotonic_s = health.monotonic_s
+        self._started_s = self._monotonic_s() + START_S
         self._repeats = Repeats()
         self._lines_dropped = 0
         self._settled: Merged | None = None

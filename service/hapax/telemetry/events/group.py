@@ -41,13 +41,15 @@ class GroupEvents(Narrator):
     def partition_stuck(self, stuck: Mapping[TopicPartition, Stuck]) -> None:
         """Say which assigned partitions a set that cannot be decoded holds up: all of them."""
         before, self._health.stuck = self._health.stuck, dict(stuck)
-        for (topic, partition), one in before.items():
-            if stuck.get((topic, partition)) != one:
-                self._metrics.partition_stuck.remove(topic, str(partition), str(one.offset))
+        flag, offset = self._metrics.partition_stuck, self._metrics.partition_stuck_offset
+        for topic, partition in before.keys() - stuck.keys():
+            flag.remove(topic, str(partition))
+            offset.remove(topic, str(partition))
         for where, one in stuck.items():
             if before.get(where) == one:
                 continue
-            self._metrics.partition_stuck.of(where[0], str(where[1]), str(one.offset)).set(1)
+            flag.of(where[0], str(where[1])).set(1)
+            offset.of(where[0], str(where[1])).set(one.offset)
             self._logger.critical(
                 "partition_stuck",
                 partition=named(where),
@@ -72,9 +74,8 @@ class GroupEvents(Narrator):
         self._metrics.brokers_awaited.of().inc()
         self._health.fail()
         if self._first("lane_open_retried", named(where)):
-            self._logger.error(
-                "lane_open_retried", partition=named(where), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.error("lane_open_retried", partition=named(where), reason=told)
 
     def outputs_cluster_met(self, servers: str, cluster_id: str | None) -> None:
         self._health.outputs_cluster = cluster_id
@@ -83,7 +84,7 @@ class GroupEvents(Narrator):
     def lag_observed(self, lags: Mapping[TopicPartition, int]) -> None:
         self._health.lags = lags
         for (topic, partition), lag in lags.items():
-            self._metrics.consumer_lag.of(topic, str(partition)).set(lag)
+            self._metrics.consumer_lag.of(self._metrics.app, topic, str(partition)).set(lag)
         self._logger.debug("lag_observed", lags=by_name(lags))
 
     def idle_offsets_committed(self, progress: Progress) -> None:
@@ -135,15 +136,14 @@ class GroupEvents(Narrator):
     def reader_lag_updated(self, group: str, lags: Sequence[ReaderLag]) -> None:
         self._set_reader_lag(group, lags)
         told = {named((one.topic, one.partition)): one.records_max for one in lags}
-        self._logger.debug("reader_lag_updated", group=printable(group), records_max=told)
+        self._logger.debug("reader_lag_updated", group=printable(group), lags=told)
 
     def reader_lag_failed(self, group: str, reason: str) -> None:
         """Say that a group, or what it reads, could not be asked for: its series disappear."""
         self._set_reader_lag(group, ())
         if self._first("reader_lag_failed", group):
-            self._logger.warning(
-                "reader_lag_failed", group=printable(group), reason=printable(reason)
-            )
+            told = printable(reason)
+            self._logger.warning("reader_lag_failed", group=printable(group), reason=told)
 
     def _changed(self, event: str, partitions: Iterable[TopicPartition]) -> None:
         self._tell_settled()
@@ -161,31 +161,28 @@ class GroupEvents(Narrator):
         """Remove series that are no longer updated: they would alert permanently."""
         metrics = self._metrics
         for topic, partition in partitions:
-            for family in (
-                metrics.consumer_lag,
-                metrics.consumer_lag_seconds,
-                metrics.retention_margin_seconds,
-                metrics.open_transaction_seconds,
-                metrics.last_stable_offset_lag,
-            ):
-                family.remove(topic, str(partition))
+            metrics.open_transaction_seconds.remove(topic, str(partition))
+            metrics.last_stable_offset_lag.remove(topic, str(partition))
+            lag, age = metrics.consumer_lag, metrics.consumer_lag_seconds
+            for family in (lag, age, metrics.retention_margin_seconds):
+                family.remove(metrics.app, topic, str(partition))
 
     def _record_lag(self, where: TopicPartition, one: PartitionLag) -> None:
         labels, metrics = (where[0], str(where[1])), self._metrics
         metrics.last_stable_offset_lag.of(*labels).set(one.log.last_stable_offset_lag)
         metrics.open_transaction_seconds.of(*labels).set(one.open_s)
         if one.is_input:
-            metrics.consumer_lag.of(*labels).set(one.lag)
+            metrics.consumer_lag.of(metrics.app, *labels).set(one.lag)
         if one.lag_s is not None:
-            metrics.consumer_lag_seconds.of(*labels).set(one.lag_s)
+            metrics.consumer_lag_seconds.of(metrics.app, *labels).set(one.lag_s)
         if one.margin_s is None:
-            metrics.retention_margin_seconds.remove(*labels)
+            metrics.retention_margin_seconds.remove(metrics.app, *labels)
         else:
-            metrics.retention_margin_seconds.of(*labels).set(one.margin_s)
+            metrics.retention_margin_seconds.of(metrics.app, *labels).set(one.margin_s)
 
     def _set_reader_lag(self, group: str, lags: Sequence[ReaderLag]) -> None:
         metrics = self._metrics
-        families = (
+        gauges = (
             metrics.reader_lag_records,
             metrics.reader_lag_records_max,
             metrics.reader_lag_open,
@@ -197,8 +194,8 @@ class GroupEvents(Narrator):
         for labels, _value in [*metrics.reader_lag_open.series()]:
             where = (labels["topic"], labels["partition"])
             if labels["group"] == group and where not in found:
-                for family in families:
+                for family in gauges:
                     family.remove(group, *where)
         for where, values in found.items():
-            for family, value in zip(families, values, strict=True):
+            for family, value in zip(gauges, values, strict=True):
                 family.of(group, *where).set(value)

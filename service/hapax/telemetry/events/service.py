@@ -26,6 +26,7 @@ _VARYING: Final = re.compile(
     r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"
 )
 """Where two lines that say the same differ: "(after 2ms, 9 identical error(s) suppressed)"."""
+_LOADING: Final = "Coordinator load in progress"
 SPARK_CHARS_MAX: Final = 2_100
 """A traceback of a task is nowhere else."""
 
@@ -55,8 +56,8 @@ class ServiceEvents(Narrator):
 
         ``record_path``: ``native`` or ``python``, and why.
         """
-        python = platform.python_version()
-        self._metrics.build_info.of(version, engine, python, librdkafka).set(1)
+        python, metrics = platform.python_version(), self._metrics
+        metrics.build_info.of(metrics.app, version, engine, python, librdkafka).set(1)
         self._metrics.last_poll_timestamp_seconds.of().set_function(self._last_poll_s)
         self._metrics.ready.of().set_function(lambda: float(self._health.readyz().ok))
         self._logger.info(
@@ -73,7 +74,7 @@ class ServiceEvents(Narrator):
         self._logger.warning("native_route_lost", partitions=named_all(partitions))
 
     def native_path_left(self, reason: str) -> None:
-        self._metrics.native_path_left.of().inc()
+        self._metrics.native_path_left.of().set(1)
         self._logger.error("native_path_left", reason=reason)
 
     def preflight_passed(self, remarks: Sequence[str] = ()) -> None:
@@ -137,7 +138,7 @@ class ServiceEvents(Narrator):
     def intake_paused(self) -> None:
         self._health.paused_s = self._wall_s()
         self._metrics.paused.of().set(1)
-        self._logger.warning("intake_paused", until="hapax resume, or a restart")
+        self._logger.warning("intake_paused", hint="until hapax resume, or a restart")
 
     def intake_resumed(self) -> None:
         since_s, self._health.paused_s = self._health.paused_s, None
@@ -224,15 +225,17 @@ class ClientEvents(Narrator):
 
         Errors that a consumer hands out instead of records come here, too, as facility ``ERROR``.
         Repeats are counted only, for a minute. Lost connections heal by themselves, so nothing
-        below CRITICAL is an error here.
+        below CRITICAL is an error here. A coordinator that still loads belongs to a start.
         """
-        if level >= WARNING:
+        if level == WARNING and _LOADING in text and self._monotonic_s() < self._started_s:
+            level = INFO
+        if level >= ERROR:
             self._metrics.librdkafka_errors.of(facility).inc()
-        elif not (self._tells_info if level >= INFO else self._tells_debug):
+        if level < WARNING and not (self._tells_info if level >= INFO else self._tells_debug):
             return
         text = printable(text)
         alike = _VARYING.sub("…", text)
-        if level < INFO or self._first("librdkafka_logged", client, facility, alike):
+        if level < INFO or self._first("librdkafka_logged", client, facility, alike, str(level)):
             self._tell(level, "librdkafka_logged", client=client, facility=facility, text=text)
 
     def library_logged(

@@ -120,13 +120,8 @@ class SparkEvents(Narrator):
     def task_lost(self, lane: int, reason: str, failures: int, starts: Progress) -> None:
         self._metrics.tasks_lost.of().inc()
         self._end_range(lane, RangeDone(self._wall_s(), "lost"), {})
-        self._logger.warning(
-            "task_lost",
-            lane=lane,
-            reason=printable(reason),
-            failures=failures,
-            starts=by_name(starts),
-        )
+        told, at = printable(reason), by_name(starts)
+        self._logger.warning("task_lost", lane=lane, reason=told, failures=failures, starts=at)
 
     def query_started(self, query: str, run: str, checkpoint: str) -> None:
         # The partitions of a query are always its own.
@@ -144,7 +139,7 @@ class SparkEvents(Narrator):
         metrics.state_rows.of().set(numbers.state_rows)
         metrics.state_bytes.of().set(numbers.state_bytes)
         metrics.last_commit_timestamp_seconds.of().set(self._wall_s())
-        self._health.last_settled = (self._wall_s(), _settled(numbers))
+        self._health.settle(self._wall_s(), _settled(numbers))
         self._health.micro_batch = (self._wall_s(), numbers)
         self._logger.info("micro_batch_completed", **_line(numbers))
 

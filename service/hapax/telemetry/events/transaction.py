@@ -30,7 +30,7 @@ SEVERAL_TOPICS: Final = "several"
 _AS_THEY_ARE: Final = (
     "outcome", "attempt", "records", "outputs", "duplicates", "filtered", "looped", "retried",
     "moved", "dead_letters", "dead_letter_reasons", "without_id", "unchecked", "claims_new_or_own",
-    "bytes_in",
+    "bytes_in"
 )  # fmt: skip
 """Numbers of a batch that its line has under the same names."""
 
@@ -42,7 +42,7 @@ class TransactionEvents(Narrator):
         """Say what a batch came to, in the canonical line: at ``info`` at most once a second."""
         now_s = self._wall_s()
         self._health.succeed()
-        self._health.last_settled = (now_s, settled)
+        self._health.settle(now_s, settled)
         self._count(settled)
         self._measure(settled, now_s)
         self._claims_settled(settled)
@@ -106,12 +106,9 @@ class TransactionEvents(Narrator):
     ) -> None:
         """Say which record became a dead letter. ``transaction_committed`` counts it."""
         if self._first("dead_letter_written", lines=LINES_PER_MINUTE):
+            where, told = str(coordinates), printable(error)
             self._logger.warning(
-                "dead_letter_written",
-                record=str(coordinates),
-                reason=reason,
-                attempts=attempts,
-                error=printable(error),
+                "dead_letter_written", record=where, reason=reason, attempts=attempts, error=told
             )
 
     def records_wait(self, count: int) -> None:
@@ -130,11 +127,7 @@ class TransactionEvents(Narrator):
     ) -> None:
         self._metrics.partitions_isolated.of().inc()
         self._logger.warning(
-            "records_isolated",
-            partition=named(partition),
-            first=first,
-            until=until,
-            deaths=deaths,
+            "records_isolated", partition=named(partition), first=first, until=until, deaths=deaths
         )
 
     def crashing_record_found(self, coordinates: Coordinates, how: str, deaths: int) -> None:
@@ -147,11 +140,8 @@ class TransactionEvents(Narrator):
         self._logger.error("isolation_failed", reason=printable(reason))
 
     def event_loop_blocked(self, record: Record | None) -> None:
-        self._logger.warning(
-            "event_loop_blocked",
-            record=None if record is None else str(record.coordinates),
-            hint=BLOCKING,
-        )
+        where = None if record is None else str(record.coordinates)
+        self._logger.warning("event_loop_blocked", record=where, hint=BLOCKING)
 
     def calls_observed(self, running: Sequence[tuple[Record, float]]) -> None:
         """Take note of the records in a call of the transform, and of the seconds it has taken."""
@@ -162,12 +152,9 @@ class TransactionEvents(Narrator):
     def batch_aborted(self, reason: str, records: int, attempt: int, rewound_to: Progress) -> None:
         self._metrics.transactions.of("aborted").inc()
         self._health.fail()
+        told, at = printable(reason), by_name(rewound_to)
         self._logger.warning(
-            "batch_aborted",
-            reason=printable(reason),
-            records=records,
-            attempt=attempt,
-            rewound_to=by_name(rewound_to),
+            "batch_aborted", reason=told, records=records, attempt=attempt, rewound_to=at
         )
 
     def batch_halved(self, records_max: int, reason: str) -> None:
@@ -294,9 +281,7 @@ def _line(settled: BatchResult, now_s: float) -> Merged:
 
 
 def _trace(settled: BatchResult) -> dict[str, str]:
-    if settled.trace is None:
-        return {}
-    return {"trace_id": settled.trace[0], "span_id": settled.trace[1]}
+    return dict(zip(("trace_id", "span_id"), settled.trace or (), strict=False))
 
 
 def _inputs(settled: BatchResult) -> dict[str, int]:

@@ -1,167 +1,119 @@
 "use strict";
 // The status page: fetches status.json every two seconds and puts what has changed into place.
-// All that comes from outside becomes text of elements, never markup. Open folds, what is typed into
-// the filter, scroll positions and the focus stay. Where no answer comes, the page keeps what it
-// has, and says since when.
+// All that comes from outside becomes text of elements, never markup. Open folds, what is typed
+// into the filter, scroll positions and the focus stay. Where no answer comes, the page keeps what
+// it has, and says since when.
 (() => {
   const EVERY_MS = 2000, WAIT_MS = 5000;
-  const MARGIN_BAD_S = 3600, MARGIN_WARN_S = 6 * 3600, OPEN_WARN_S = 60;
-  const UNFOLDED_MAX = 20; // rows of a table
   const NAMED_MAX = 3; // partitions of a lane that are named in a cell; status.json has all
-  const UNKNOWN = "–", NBSP = "\u00a0";
-  const LOOKS = { running: "good", starting: "warn", draining: "warn" };
-  const INPUT_COLUMNS = [
-    "partition", "low", "committed", "position", "last stable", "end", "lag", "lag, time",
-    "deleted in", "open for", "seen",
-  ];
-  const INPUT_FIGURES = [
-    "log_start", "committed", "position", "last_stable", "high_watermark", "lag",
-  ];
+  const HOUR_S = 3600, SHORT_S = 300; // the time axis of a process that is younger is shorter
+  const LOOKS = { running: "good", starting: "warn", draining: "warn", "at risk": "warn" };
+  const LIGHTS = { good: "1a8f50", warn: "d48806", bad: "d0222f" };
+  const MARKS = [["rebalance", "R"], ["abort", "A"], ["rebuild", "B"]];
+  const PHASES = ["identify", "claim", "transform", "plan", "send", "send_offsets", "commit"];
+  const INPUT_GROUPS = [["", 1], ["log", 3], ["group", 4], ["risk", 3]];
+  const INPUT_COLUMNS = ["partition", "low", "last stable", "end", "committed", "position", "lag",
+    "lag, time", "deleted in", "open for", "seen"];
+  const INPUT_FIGURES = ["log_start", "last_stable", "high_watermark", "committed", "position"];
+  const OUTPUT_GROUPS = [["", 1], ["log", 3], ["risk", 3]];
   const OUTPUT_COLUMNS = [
-    "partition", "low", "last stable", "end", "undecided", "open for", "seen",
-  ];
+    "partition", "low", "last stable", "end", "undecided", "open for", "seen"];
   const OUTPUT_FIGURES = ["log_start", "last_stable", "high_watermark", "last_stable_offset_lag"];
   const EXECUTOR_COLUMNS = [
-    "executor", "address", "cores", "tasks running", "done", "failed", "storage memory",
-  ];
-  const LANE_COLUMNS = [
-    "lane", "position", "range in flight", "offsets", "for", "last range", "records",
-    "transactions", "took", "ended",
-  ];
+    "executor", "address", "cores", "tasks running", "done", "failed", "storage memory"];
+  const LANE_COLUMNS = ["lane", "position", "range in flight", "offsets", "for", "last range",
+    "records", "transactions", "took", "ended"];
   const TOTALS = [
     ["committed", "transactions_committed"], ["aborted", "transactions_aborted"],
     ["records in", "records_in"], ["records out", "records_out"], ["duplicates", "duplicates"],
     ["filtered", "filtered"], ["dead letters", "dead_letters"],
+    ["rebalances", "rebalances"], ["producers rebuilt", "producers_rebuilt"],
   ];
-  const byId = (id) => document.getElementById(id);
-
-  // -- elements ------------------------------------------------------------------------------
-
-  // Attributes are of this page alone; content is text, other elements, or lists of both.
-  function element(name, attributes, ...content) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...content.flat(Infinity).filter((part) => part != null).map(
-      (part) => part instanceof Node ? part : String(part)));
-    return made;
-  }
-  const paragraph = (look, ...content) => element("p", { class: look }, content);
-  const none = (text = "none") => paragraph("none", text);
-  const mark = (look, shown) =>
-    element("strong", { class: look }, element("span", { "aria-hidden": "true" }, "⚠ "), shown);
-  // Whatever an address is called: only one of these leads to a page and runs nothing.
-  const link = (address, text) =>
-    /^https?:\/\//i.test(address) ? element("a", { href: address }, text) : null;
-  const pairs = (named) => element("dl", {}, named.map(([name, ...value]) =>
-    element("div", {}, element("dt", {}, name), element("dd", {}, value))));
-
-  // A table scrolls by itself; the first cell of a row is its heading.
-  function table(label, columns, rows) {
-    const head = columns.map((name) => element("th", { scope: "col" }, name));
-    const body = rows.map(([first, ...rest]) => element("tr", {},
-      element("th", { scope: "row" }, first),
-      rest.map((cell, at) => element("td", { "data-column": columns[at + 1] }, cell))));
-    return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label },
-      element("table", {}, element("thead", {}, element("tr", {}, head)),
-        element("tbody", {}, body)));
-  }
-  function folded(id, label, columns, rows, rest = "more") {
-    const first = table(label, columns, rows.slice(0, UNFOLDED_MAX));
-    const others = rows.slice(UNFOLDED_MAX);
-    if (!others.length) return [first];
-    return [first, element("details", { id: `${id}-folded` },
-      element("summary", {}, `${number(others.length)} ${rest}`),
-      table(`${label}, the others`, columns, others))];
-  }
-
-  // -- values --------------------------------------------------------------------------------
-
-  const number = (value) => value == null ? UNKNOWN : value.toLocaleString("en-US");
-  const decimal = (value) => value.toLocaleString(
-    "en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-  const perSecond = (rate) => rate == null ? UNKNOWN : `${decimal(rate)}${NBSP}records/s`;
-  const milliseconds = (ms) => `${decimal(ms)}${NBSP}ms`;
-
-  function size(bytes) {
-    if (bytes == null) return UNKNOWN;
-    for (const [power, unit] of [[30, "GiB"], [20, "MiB"], [10, "KiB"]]) {
-      if (bytes >= 2 ** power) return `${decimal(bytes / 2 ** power)}${NBSP}${unit}`;
-    }
-    return `${number(bytes)}${NBSP}B`;
-  }
-  function span(seconds) {
-    if (seconds == null) return UNKNOWN;
-    for (const [unit_s, from_s, unit] of [[86400, 172800, "d"], [3600, 7200, "h"], [60, 120, "min"]]) {
-      if (seconds >= from_s) return `${(seconds / unit_s).toFixed(1)}${NBSP}${unit}`;
-    }
-    return seconds >= 0.1 ? `${seconds.toFixed(1)}${NBSP}s` : `0${NBSP}s`;
-  }
-  const ago = (seconds) => seconds == null ? UNKNOWN : `${span(seconds)} ago`;
-  // A moment of Unix time as the log has it: UTC.
-  const utc = (at_s) => new Date(at_s * 1000).toISOString().slice(11, 19);
-  function clock(at_s) {
-    if (at_s == null) return UNKNOWN;
-    const stamp = `${new Date(at_s * 1000).toISOString().slice(0, 19)}Z`;
-    return element("time", { datetime: stamp }, `${utc(at_s)}${NBSP}UTC`);
-  }
-  function margin(left_s) {
-    if (left_s == null) return UNKNOWN;
-    if (left_s <= 0) return mark("bad", "being deleted");
-    if (left_s < MARGIN_BAD_S) return mark("bad", span(left_s));
-    return left_s < MARGIN_WARN_S ? mark("warn", span(left_s)) : span(left_s);
-  }
-  const openFor = (open_s) =>
-    open_s == null || open_s < OPEN_WARN_S ? span(open_s) : mark("warn", span(open_s));
-  function ranges(numbers) {
-    const runs = [];
-    for (const one of numbers) {
-      const run = runs.at(-1);
-      if (run && one === run[1] + 1) run[1] = one;
-      else runs.push([one, one]);
-    }
-    return runs.map(([from, to]) => from === to ? `${from}` : `${from}-${to}`).join(", ");
-  }
-
   // -- boxes: each returns what is in it; null hides it ----------------------------------------
 
   function causes(status) {
     const found = status.causes || [];
     byId("causes").querySelector("h2").textContent = status.ready ? "Ready, at risk" : "Not ready";
+    byId("causes").className = `reasons ${status.ready ? "warn" : "bad"}`;
     return found.length ? [element("ul", {}, found.map(({ reason, runbook }) => {
       const page = link(runbook, "runbook");
       return element("li", {}, reason, page && [" (", page, ")"]);
     }))] : null;
   }
-  function lag(status) {
+  // Since a minute ago: more, less, or neither is known.
+  function trend({ rates = [] }) {
+    const now = rates.at(-1)?.lag, then = rates.at(-13)?.lag ?? rates[0]?.lag;
+    return now == null || then == null || now === then ? "" : now > then ? "▲" : "▼";
+  }
+  function headline(status) {
     const total = status.total_lag || {}, now = (status.rates || []).at(-1) || {};
     const partly = total.known < total.partitions
-      ? ` of ${number(total.known)} of ${number(total.partitions)} partitions` : "";
+      ? element("small", {}, ` of ${number(total.known)} of ${number(total.partitions)} partitions`)
+      : null;
+    const ended_s = [status.last_transaction?.s_ago, ...(status.spark?.lanes || []).map(
+      (one) => one.last_range?.s_ago)].filter((s_ago) => s_ago != null);
     return [pairs([
-      ["total lag", number(total.records) + partly], ["oldest unread", span(total.seconds)],
-      ["in", perSecond(now.in_per_s)], ["out", perSecond(now.out_per_s)],
+      ["lag", total.records < 1e6 ? number(total.records) : short(total.records),
+        element("small", { class: "trend" }, trend(status)), partly],
+      ["oldest unread", span(total.seconds)], ["in", perSecond(now.in_per_s, "/s")],
+      ["out", perSecond(now.out_per_s, "/s")],
+      ["last commit", ended_s.length ? ago(Math.min(...ended_s)) : "none yet"],
     ])];
   }
   function transactions(status) {
     const totals = status.totals || {}, calls = status.calls;
-    const shown = TOTALS.map(([name, key]) => [name, number(totals[key])]);
+    const some = TOTALS.filter(([, key]) => totals[key] !== 0);
+    const zero = TOTALS.filter(([, key]) => totals[key] === 0).map(([name]) => name);
+    const shown = some.map(([name, key]) => [name, number(totals[key])]);
     if (calls) {
       const oldest = calls.in_flight ? `, the oldest for ${span(calls.oldest_seconds)}` : "";
       shown.push(["calls in flight", number(calls.in_flight) + oldest]);
     }
-    return [pairs(shown)];
+    return [pairs(shown), zero.length ? paragraph("soft", `0 ${zero.join(", ")}`) : null];
+  }
+  const looks = (phase) => {
+    const at = PHASES.indexOf(phase);
+    return `phase-${at < 0 ? (phase.length + 3) % 8 : at}`;
+  };
+  function strip(all, chosen) {
+    const longest = Math.max(...all.map((one) => one.duration_ms), 0.001);
+    const bars = all.map((one, at) => {
+      let top = 100;
+      const parts = Object.entries(one.phases_ms).map(([phase, ms]) => {
+        top -= 100 * ms / longest;
+        return element("rect", { class: looks(phase), x: at + 0.1, y: top.toFixed(2), width: 0.8,
+          height: (100 * ms / longest).toFixed(2) });
+      });
+      return element("g", { "data-at": one.at, class: one === chosen ? "chosen" : "" },
+        element("rect", { class: "back", x: at, y: 0, width: 1, height: 100 }), parts);
+    });
+    return [
+      paragraph("soft", `milliseconds by phase, at most ${milliseconds(longest)}`),
+      element("svg", { class: "strip", viewBox: `0 0 ${Math.max(all.length, 30)} 100`,
+        preserveAspectRatio: "none", "aria-hidden": "true" }, bars),
+    ];
   }
   function lastTransaction(status) {
-    const last = status.last_transaction;
-    if (!last) return [none("none yet")];
-    const phases = Object.entries(last.phases_ms);
+    const all = status.transactions || [];
+    if (!all.length) return [none("none yet")];
+    const slowest = [...all].sort((one, other) => other.duration_ms - one.duration_ms).slice(0, 3);
+    const one = all.find((each) => `${each.at}` === chosen) || all.at(-1);
+    const phases = Object.entries(one.phases_ms);
     const longest = Math.max(...phases.map(([, ms]) => ms), 0.001);
-    const attempt = last.attempt > 1 ? `, attempt ${number(last.attempt)}` : "";
+    const attempt = one.attempt > 1 ? `, attempt ${number(one.attempt)}` : "";
+    const pick = (at, pressed, text) =>
+      element("button", { type: "button", "data-at": at, "aria-pressed": pressed }, text);
     return [
-      element("p", {}, `${last.outcome} `, clock(last.at), `, ${ago(last.s_ago)}${attempt}: `
-        + `${number(last.records)} in, ${number(last.outputs)} out, `
-        + milliseconds(last.duration_ms)),
+      strip(all, one),
+      element("div", { class: "picks", role: "group", "aria-label": "Transaction" },
+        pick("", one.at === all.at(-1).at, "last"),
+        all.length > 3 ? ["slowest:", slowest.map((each) =>
+          pick(each.at, each.at === one.at, milliseconds(each.duration_ms)))] : null),
+      element("p", {}, `${one.outcome} `, clock(one.at), `, ${ago(status.at - one.at)}${attempt}: `
+        + `${number(one.records)} in, ${number(one.outputs)} out, `
+        + milliseconds(one.duration_ms)),
       element("div", { class: "phases" }, pairs(phases.map(([phase, ms]) => [
-        phase,
+        [element("i", { class: `swatch ${looks(phase)}` }), phase],
         element("meter", { max: longest, value: ms, "aria-hidden": "true" }),
         element("span", {}, milliseconds(ms)),
       ]))),
@@ -181,24 +133,19 @@
     ])] : null;
   }
   function thisProcess(status) {
-    const build = status.build || {}, store = status.claim_store || {}, totals = status.totals || {};
+    const build = status.build || {}, store = status.claim_store || {};
     const outputs = status.outputs_cluster;
     const began_s = status.at == null || status.uptime_s == null
       ? null : status.at - status.uptime_s;
     const cluster = outputs && ["outputs go to", `${outputs.servers} `,
       element("small", {}, outputs.id || "has not answered yet")];
     return [pairs([
-      ["instance", status.instance || "?"],
-      ["up for", span(status.uptime_s)],
+      ["instance", status.instance || "?"], ["up for", span(status.uptime_s)],
       ["started", clock(began_s)],
       ["claim store", store.away_s == null
         ? store.state || "?" : mark("bad", `away for ${span(store.away_s)}`)],
-      ...(cluster ? [cluster] : []),
-      ["rebalances", number(totals.rebalances)],
-      ["producers rebuilt", number(totals.producers_rebuilt)],
-      ["version", build.version || "?"],
-      ["Python", build.python || "?"],
-      ["librdkafka", build.librdkafka || "?"],
+      ...(cluster ? [cluster] : []), ["version", build.version || "?"],
+      ["Python", build.python || "?"], ["librdkafka", build.librdkafka || "?"],
     ])];
   }
   function executors({ spark }) {
@@ -262,26 +209,40 @@
     const at = left.findIndex((key, each) => key !== right[each]);
     return at < 0 ? 0 : left[at] < right[at] ? -1 : 1;
   }
-  function partitions(id, label, columns, rows, cells) {
+  // Nothing to see: read to its end, in no danger, and no transaction open.
+  const quiet = (row) => !row.stuck && (row.lag ?? row.last_stable_offset_lag) === 0
+    && !((row.retention_margin_seconds ?? Infinity) < MARGIN_WARN_S)
+    && !(row.open_transaction_seconds >= OPEN_WARN_S);
+  function partitions(id, label, columns, rows, { groups, cells, still }) {
     if (!rows || !rows.length) return [none()];
-    const shown = [...rows].sort(worstFirst).map(cells);
-    return folded(id, label, columns, shown, "more, with less lag");
+    const sorted = [...rows].sort(worstFirst), noisy = sorted.filter((row) => !quiet(row));
+    const rest = rows.length - noisy.length, less = noisy.length - UNFOLDED_MAX;
+    const most = Math.max(...rows.map((row) => row.lag || 0), 1);
+    return folded(id, label, columns,
+      [...noisy, ...sorted.filter(quiet)].map((row) => cells(row, most)), {
+        shown: noisy.length, groups, rest: less > 0
+          ? `more, with less lag${rest ? `, ${number(rest)} of them ${still}` : ""}` : still });
   }
   const partition = (row) => [
     `${row.topic}/${number(row.partition)}`, row.stuck ? [" ", mark("bad", "stuck")] : null];
-  const input = (row) => [
-    partition(row), ...INPUT_FIGURES.map((key) => number(row[key])), span(row.lag_seconds),
-    margin(row.retention_margin_seconds), openFor(row.open_transaction_seconds),
-    ago(row.seen_s_ago),
-  ];
-  const output = (row) => [
-    partition(row), ...OUTPUT_FIGURES.map((key) => number(row[key])),
+  const lagBar = (row, most) => [
+    element("svg", { class: "bar", viewBox: "0 0 100 1", preserveAspectRatio: "none",
+      "aria-hidden": "true" }, element("rect", { width: 100 * (row.lag || 0) / most, height: 1 })),
+    figure(row.lag)];
+  const input = (row, most) => [
+    partition(row), ...INPUT_FIGURES.map((key) => figure(row[key])), lagBar(row, most),
+    span(row.lag_seconds), margin(row.retention_margin_seconds),
     openFor(row.open_transaction_seconds), ago(row.seen_s_ago),
   ];
-  function members({ members: group }) {
+  const output = (row) => [
+    partition(row), ...OUTPUT_FIGURES.map((key) => figure(row[key])),
+    openFor(row.open_transaction_seconds), ago(row.seen_s_ago),
+  ];
+  function members({ members: group, instance }) {
     if (!group) return [none("not known yet")];
     const rows = Object.entries(group.hold).map(([name, topics]) => [
-      name, number(Object.values(topics).reduce((sum, held) => sum + held.length, 0)),
+      [(!name.includes(`-${instance} (`) && link(group.pages?.[name] || "", name)) || name],
+      number(Object.values(topics).reduce((sum, held) => sum + held.length, 0)),
       Object.entries(topics).map(([topic, held]) => `${topic}: ${ranges(held)}`).join("; ")
         || "nothing",
     ]);
@@ -291,14 +252,14 @@
     const rows = (status.dead_letters || []).map(({ reason, count, command }) => [
       reason, number(count), command ? element("code", {}, command) : "no topic"]);
     const columns = ["reason", "since the start", "list them"];
-    return [rows.length ? table("Dead letters", columns, rows) : none()];
+    return rows.length ? [table("Dead letters", columns, rows)] : null;
   }
   function troubles(status) {
     const found = status.troubles || [];
-    return [found.length ? element("ul", {}, found.map((one) => element(
+    return found.length ? [element("ul", {}, found.map((one) => element(
       "li", { class: one.level === "warning" ? "warn" : "bad" }, element("b", {}, one.event), " ",
       element("small", {}, `${one.level}, `, clock(one.at_s), `, ${ago(one.s_ago)}`),
-      ` ${one.text}`))) : none()];
+      ` ${one.text}`)))] : null;
   }
   function settings(status) {
     const named = Object.entries(status.settings || {});
@@ -307,12 +268,12 @@
       pairs(named.map(([name, value]) => [name, value || element("i", {}, "empty")])))] : null;
   }
   const BOXES = {
-    causes, lag, transactions, last: lastTransaction, "micro-batch": microBatch,
+    causes, headline, last: lastTransaction, transactions, "micro-batch": microBatch,
     process: thisProcess, executors, lanes,
-    inputs: (status) =>
-      partitions("inputs", "Input partitions", INPUT_COLUMNS, status.partitions, input),
-    outputs: (status) =>
-      partitions("outputs", "Written to", OUTPUT_COLUMNS, status.outputs, output),
+    inputs: (status) => partitions("inputs", "Input partitions", INPUT_COLUMNS, status.partitions,
+      { groups: INPUT_GROUPS, cells: input, still: "without lag" }),
+    outputs: (status) => partitions("outputs", "Written to", OUTPUT_COLUMNS, status.outputs,
+      { groups: OUTPUT_GROUPS, cells: output, still: "with nothing undecided" }),
     members, "dead-letters": deadLetters, troubles, settings,
   };
 
@@ -324,7 +285,16 @@
       ? "no complete query yet" : `last complete query ${ago(seen_s_ago)}`;
     return [rows.length > 1 ? `${number(rows.length)}, the worst first; ` : null, query];
   }
+  function happened({ history }) {
+    return MARKS.map(([what, letter], at) => {
+      const all = (history?.marks || []).filter((one) => one.what === what);
+      const count = all.reduce((sum, one) => sum + one.count, 0);
+      return count
+        ? element("span", { class: `mark-${at}` }, `${letter}: ${what} (${number(count)})`) : null;
+    });
+  }
   const NOTES = {
+    last: ({ transactions: all = [] }) => all.length > 1 && [number(all.length)],
     executors: ({ spark }) => spark && [spark.executors_seen_s_ago == null ? "not known yet"
       : `${number(spark.executors.length)}, as of ${ago(spark.executors_seen_s_ago)}`],
     lanes: ({ spark }) => spark && [`${number(spark.lanes.length)}, `
@@ -337,34 +307,73 @@
 
   // -- charts --------------------------------------------------------------------------------
 
+  // Both charts have the same time axis; the marks are those of the history.
   const plots = new Map();
+  let marks = [], axis_s = [0, 1];
   const colour = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(name);
-  function plotted(chart, data) {
+  function marked({ ctx, bbox, valToPos }) {
+    ctx.save();
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.textAlign = "center";
+    for (const { at, what } of marks) {
+      const which = MARKS.findIndex(([name]) => name === what);
+      if (which < 0 || at < axis_s[0]) continue;
+      const left = Math.round(valToPos(at, "x", true));
+      ctx.fillStyle = colour(`--mark-${which}`)();
+      ctx.fillRect(left, bbox.top, devicePixelRatio, bbox.height);
+      ctx.fillText(MARKS[which][1], left, bbox.top - 2 * devicePixelRatio);
+    }
+    ctx.restore();
+  }
+  function plotted(chart, unit, data) {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 } };
+    const times = (_plot, all) => all.map((at) => utc(at).slice(0, 5));
     return new uPlot({
       width: chart.clientWidth || 240, height: chart.clientHeight || 96,
-      legend: { show: false }, cursor: { show: false }, padding: [8, 30, 0, 0],
-      scales: { y: { range: (_plot, _low, high) => [0, Math.max(1, high)] } },
+      legend: { show: false }, cursor: { show: false }, padding: [14, 20, 0, 0],
+      scales: {
+        x: { range: () => axis_s },
+        y: { range: (_plot, _low, high) => [0, Math.max(1, 1.05 * high)] },
+      },
       axes: [
-        { ...axis, size: 24, space: 80, values: (_plot, all) => all.map(utc) },
-        { ...axis, size: 56, space: 30, values: (_plot, all) => all.map(number) },
+        { ...axis, size: 24, space: 60, incrs: [60, 120, 300, 600, 900], values: times },
+        { ...axis, size: 46, space: 28, label: unit, labelSize: 18,
+          values: (_plot, all) => all.map(short) },
       ],
-      series: [{}, { stroke: colour("--bar"), width: 2, points: { show: false } }],
+      // What is drawn later is thinner, so that one that is the same hides none.
+      series: [{}, ...data.slice(1).map((_, at) => ({
+        stroke: colour(`--line-${at}`), width: data.length === 2 ? 2 : at ? 1.5 : 4,
+        points: { show: false },
+      }))],
+      hooks: { draw: [marked] },
     }, data, chart);
   }
-  function draw(id, title, rates, key) {
-    const figure = byId(id), chart = figure.querySelector(".chart");
-    const known = rates.filter((one) => one[key] != null);
-    figure.hidden = known.length < 2; // a line has two ends
-    if (figure.hidden) return;
-    const values = known.map((one) => one[key]), most = number(Math.max(...values));
-    figure.querySelector("figcaption").textContent =
-      `${title}, ${span(rates.at(-1).at - rates[0].at)}, at most ${most}`;
-    chart.setAttribute("aria-label",
-      `${title}: from ${number(values[0])} to ${number(values.at(-1))}, at most ${most}`);
-    const data = [rates.map((one) => one.at), rates.map((one) => one[key])];
+  // lines: [name, values]
+  function draw(id, unit, times, lines) {
+    const box = byId(id), chart = box.querySelector(".chart");
+    const known = lines.map(([, values]) => values.filter((one) => one != null));
+    box.hidden = !known.some((values) => values.length > 1); // a line has two ends
+    if (box.hidden) return;
+    const most = known.map((values) => `at most ${number(Math.max(...values))}${NBSP}${unit}`);
+    box.querySelector("figcaption").replaceChildren(...lines.map(([name], at) => element("span", {},
+      element("i", { class: `swatch line-${at}` }), `${name}, ${most[at]}`)));
+    chart.setAttribute("aria-label", lines.map(([name], at) => `${name}: from `
+      + `${number(known[at][0])} to ${number(known[at].at(-1))}, ${most[at]}`).join("; "));
+    const data = [times, ...lines.map(([, values]) => values)];
     if (plots.has(id)) plots.get(id).setData(data);
-    else plots.set(id, plotted(chart, data));
+    else plots.set(id, plotted(chart, unit, data));
+  }
+  function course({ history, rates = [], at: now_s }) {
+    byId("hour").hidden = !history || !history.at.length;
+    if (byId("hour").hidden) return;
+    const fresh = rates.filter((one) => one.at > history.at.at(-1)).slice(-1);
+    const column = (key) => [...history[key], ...fresh.map((one) => one[key])];
+    const times = column("at");
+    axis_s = [Math.max(now_s - HOUR_S, Math.min(times[0], now_s - SHORT_S)), now_s];
+    marks = history.marks;
+    draw("chart-rates", "records/s", times,
+      [["in", column("in_per_s")], ["out", column("out_per_s")]]);
+    draw("chart-lag", "records", times, [["lag", column("lag")]]);
   }
   const sized = () => plots.forEach((plot) => {
     const chart = plot.root.parentElement;
@@ -375,7 +384,7 @@
 
   const filter = byId("filter"), live = byId("live"), button = byId("pause");
   const shown = new Map(); // box → its content as it was put into place
-  let paused = false, asked = false, seen = null;
+  let paused = false, asked = false, seen = null, latest = null, chosen = "";
 
   function say(text, look) {
     document.body.className = look;
@@ -395,7 +404,8 @@
     const fresh = element("div", {}, content), source = fresh.innerHTML;
     if (shown.get(id) === source) return;
     shown.set(id, source);
-    const stops = "[tabindex], summary, a", wide = () => [...body.querySelectorAll(".wide")];
+    const stops = "[tabindex], summary, a, button";
+    const wide = () => [...body.querySelectorAll(".wide")];
     const open = [...body.querySelectorAll("details[open]")];
     const left = wide().map((each) => each.scrollLeft);
     const focus = [...body.querySelectorAll(stops)].indexOf(document.activeElement);
@@ -411,24 +421,33 @@
   }
   function show(status) {
     const app = status.app || "Hapax", state = status.state || "unknown";
-    document.title = `${app}: ${state}`;
+    const look = LOOKS[state] || (status.paused_by_operator ? "warn" : "bad");
+    const records = status.total_lag?.records;
+    const said = state === "at risk" ? "running, at risk" : state;
+    latest = status;
+    document.title = (state === "running" ? app : `${app}: ${said}`)
+      + (records ? ` ${trend(status)} ${short(records)}`.replace("  ", " ") : "");
+    byId("icon").href = byId("icon").href.replace(/%23[0-9a-f]{6}/, `%23${LIGHTS[look]}`);
     byId("app").textContent = app;
-    byId("state").textContent = state;
-    byId("state").className = `state ${LOOKS[state] || "bad"}`;
+    byId("state").textContent = said;
+    byId("state").className = `state ${look}`;
     byId("facts").textContent =
       [status.engine, status.guarantee, status.record_path, status.transactional_id]
         .filter(Boolean).join(" · ");
     byId("as-of").replaceChildren("as of ", clock(status.at));
+    const calm = [["dead_letters", "dead letters"], ["troubles", "warnings or errors"]];
+    byId("quiet").textContent = calm.filter(([key]) => !(status[key] || []).length)
+      .map(([, name]) => `No ${name}. `).join("");
     for (const [id, content] of Object.entries(BOXES)) {
       const box = byId(id), made = content(status);
       box.hidden = made === null;
-      swap(id, box.querySelector("h2 + div"), made || []);
+      swap(id, box.querySelector(":scope > div"), made || []);
       const note = box.querySelector("h2 > small");
       if (note) note.replaceChildren(...element("i", {}, NOTES[id](status) || []).childNodes);
     }
     byId("state").hidden = byId("controls").hidden = byId("boxes").hidden = false;
-    draw("chart-in", "records in per second", status.rates || [], "in_per_s");
-    draw("chart-lag", "lag", status.rates || [], "lag");
+    course(status);
+    byId("happened").replaceChildren(...happened(status).filter(Boolean));
     seen = status.at == null ? "the start" : `${utc(status.at)} UTC`;
     match();
   }
@@ -461,6 +480,10 @@
     button.textContent = paused ? "Resume updates" : "Pause updates";
     say(paused ? `Paused at ${seen}` : "Live", paused ? "paused" : "");
     ask();
+  });
+  byId("last").addEventListener("click", ({ target }) => {
+    const one = target.closest("[data-at]");
+    if (one) { chosen = one.dataset.at; show(latest); }
   });
   filter.addEventListener("input", match);
   document.addEventListener("visibilitychange", ask);

@@ -12,7 +12,7 @@ import json
 import socket
 import time
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -49,12 +49,13 @@ _FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/elements.js": ("elements.js", "text/javascript"),
     "/uPlot.min.css": ("uPlot.min.css", "text/css"),
     "/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript"),
 }
 """The page: it reads ``/status.json``, so nothing of a status is ever written into HTML."""
 _POLICY: Final = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -191,6 +192,10 @@ def json_answer(status: HTTPStatus, value: Mapping[str, Any]) -> Answer:
     return Answer(status, body, [("Content-Type", "application/json")])
 
 
+_NOT_ALLOWED: Final = json_answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
+_NOT_ALLOWED.headers.append(("Allow", "GET, HEAD"))
+
+
 class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_TIMEOUT_S
     error_content_type = "application/json"
@@ -208,24 +213,15 @@ class _Handler(BaseHTTPRequestHandler):
         # A client with the own address is on this machine: in its container, on Kubernetes.
         local = self.client_address[0] == self.connection.getsockname()[0]
         routes = cast("TelemetryServer", self.server).routes
-        answer = routes.command(self.path, self.headers, local=local)
-        if answer is None:
-            self._refuse()
-        else:
-            self._send(answer)
+        self._send(routes.command(self.path, self.headers, local=local) or _NOT_ALLOWED)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
+    do_HEAD = do_GET  # noqa: N815 - named by the base class
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         """Refuse every other method: the base class looks for ``do_<METHOD>``."""
         if name.startswith("do_"):
-            return self._refuse
+            return partial(self._send, _NOT_ALLOWED)
         raise AttributeError(name)
-
-    def _refuse(self) -> None:
-        answer = json_answer(HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"})
-        self._send(answer._replace(headers=[*answer.headers, ("Allow", "GET, HEAD")]))
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

@@ -23,6 +23,7 @@ from hapax.telemetry.metrics import OTHER, Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hapax.core.batch_result import BatchResult
     from hapax.core.lag import PartitionLag
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
@@ -34,7 +35,16 @@ NAMED_MAX: Final = 256
 SAMPLE_S: Final = 5.0
 KEPT_MAX: Final = 61
 """Five minutes of rates: each needs the sample before it."""
-_TOTALS: Final = {
+STEP_S: Final = 10.0
+STEPS_MAX: Final = 361
+"""An hour of the charts, likewise."""
+_MARKS: Final = {
+    "rebalance": "rebalances",
+    "abort": "transactions_aborted",
+    "rebuild": "producers_rebuilt",
+}
+"""What the charts mark, and the total that counts it."""
+_TOTALS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     "records_in": ("records_consumed", {}),
     "records_out": ("records_produced", {}),
     "duplicates": ("records_skipped", {"reason": "duplicate"}),
@@ -51,13 +61,14 @@ class Sample(NamedTuple):
     """Totals at one moment, Unix time; ``lag`` is None while no partition's lag is known."""
 
     at_s: float
-    records_in: int
-    records_out: int
+    totals: Mapping[str, int]
     lag: int | None
 
+    def since(self, then: Sample, name: str) -> int:
+        return max(0, self.totals[name] - then.totals[name])
 
-def _rate(count: int, seconds: float) -> float:
-    return round(max(0, count) / seconds, 1)
+    def rate(self, then: Sample, name: str) -> float:
+        return round(self.since(then, name) / (self.at_s - then.at_s), 1)
 
 
 class Members(Protocol):
@@ -93,16 +104,15 @@ class Status:
         self._shown = self.settings.effective()
         self._began_s = self.wall_s()
         self._samples: deque[Sample] = deque(maxlen=KEPT_MAX)
+        self._steps: deque[Sample] = deque(maxlen=STEPS_MAX)
 
     def sample(self) -> None:
         """Keep what rates follow from; called often, works every few seconds."""
         now_s = self.wall_s()
-        # One of the future is of a clock that was set back since.
-        if not self._samples or not 0 <= now_s - self._samples[-1].at_s < SAMPLE_S:
-            totals = self._totals()
-            lag = total_lag(self.health)["records"]
-            sample = Sample(now_s, totals["records_in"], totals["records_out"], lag)
-            self._samples.append(sample)
+        for kept, every_s in ((self._samples, SAMPLE_S), (self._steps, STEP_S)):
+            # One of the future is of a clock that was set back since.
+            if not kept or not 0 <= now_s - kept[-1].at_s < every_s:
+                kept.append(Sample(now_s, self._totals(), total_lag(self.health)["records"]))
 
     def __call__(self) -> dict[str, Any]:
         health, settings, now_s = self.health, self.settings, self.wall_s()
@@ -126,11 +136,13 @@ class Status:
             "at": now_s,
             "uptime_s": round(now_s - self._began_s, 3),
             "last_transaction": self._last(now_s),
+            "transactions": [_transaction(*each) for each in health.settled.copy()],
             "calls": self._calls(),
             "micro_batch": self._micro_batch(now_s),
             "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
             "rates": self._rates(),
+            "history": self._history(),
             "partitions": [_mine(health, where, now_s) for where in sorted(health.inputs)],
             "outputs": [
                 _row(one, now_s)
@@ -156,13 +168,29 @@ class Status:
         return [
             {
                 "at": round(now.at_s, 3),
-                "in_per_s": _rate(now.records_in - then.records_in, now.at_s - then.at_s),
-                "out_per_s": _rate(now.records_out - then.records_out, now.at_s - then.at_s),
+                "in_per_s": now.rate(then, "records_in"),
+                "out_per_s": now.rate(then, "records_out"),
                 "lag": now.lag,
             }
-            for then, now in pairwise(self._samples.copy())
-            if now.at_s > then.at_s
+            for then, now in _steps(self._samples)
         ]
+
+    def _history(self) -> dict[str, Any]:
+        """Return the last hour in columns, the oldest first, and what happened in its steps."""
+        steps = _steps(self._steps)
+        marks = [
+            {"at": round(now.at_s, 3), "what": what, "count": count}
+            for then, now in steps
+            for what, name in _MARKS.items()
+            if (count := now.since(then, name))
+        ]
+        return {
+            "at": [round(now.at_s, 3) for _, now in steps],
+            "in_per_s": [now.rate(then, "records_in") for then, now in steps],
+            "out_per_s": [now.rate(then, "records_out") for then, now in steps],
+            "lag": [now.lag for _, now in steps],
+            "marks": marks,
+        }
 
     def _calls(self) -> dict[str, Any] | None:
         """Return the calls in flight, the first of each partition; None: they do not overlap.
@@ -197,24 +225,11 @@ class Status:
         return {"servers": servers, "id": self.health.outputs_cluster} if servers else None
 
     def _last(self, now_s: float) -> dict[str, Any] | None:
-        last = self.health.last_settled
-        if last is None:
+        settled = self.health.settled
+        if not settled:
             return None
-        at_s, settled = last
-        phases_s = settled.phases_s
-        return {
-            "at": at_s,
-            "s_ago": ago(at_s, now_s),
-            "outcome": settled.outcome,
-            "attempt": settled.attempt,
-            "records": settled.records,
-            "outputs": sum(settled.outputs.values()),
-            "duplicates": settled.duplicates,
-            "filtered": settled.filtered,
-            "dead_letters": settled.dead_letters,
-            "duration_ms": round(1000 * sum(phases_s.values()), 3),
-            "phases_ms": {phase: round(1000 * each_s, 3) for phase, each_s in phases_s.items()},
-        }
+        at_s, last = settled[-1]
+        return {**_transaction(at_s, last), "s_ago": ago(at_s, now_s)}
 
     def _micro_batch(self, now_s: float) -> dict[str, Any] | None:
         last = self.health.micro_batch
@@ -243,7 +258,12 @@ class Status:
             return None
         at_s, holds = latest
         named = {name: dict(topics) for name, topics in sorted(holds.items())}
-        return {"at": at_s, "s_ago": ago(at_s, now_s), "hold": named}
+        telemetry, pages = self.settings.telemetry, {}
+        for name in named if telemetry.port and not _loopback(telemetry.address) else ():
+            host = name.rpartition(" (")[2].removesuffix(")")
+            if host and not _loopback(host):
+                pages[name] = f"http://{f'[{host}]' if ':' in host else host}:{telemetry.port}/"
+        return {"at": at_s, "s_ago": ago(at_s, now_s), "hold": named, "pages": pages}
 
     def _dead_letters(self) -> list[dict[str, Any]]:
         """Return those of this process by reason, most first, with the command that lists them."""
@@ -253,25 +273,16 @@ class Status:
             for labels, value in self.metrics.records_dead_lettered.series()
         )
         return [
-            {
-                "reason": reason,
-                "count": count,
-                "command": _listing(reason) if listed else None,
-            }
+            {"reason": reason, "count": count, "command": _listing(reason) if listed else None}
             for reason, count in sorted(samples, key=lambda one: (-one[1], one[0]))
         ]
 
     def _totals(self) -> dict[str, int]:
-        return {
-            name: int(
-                sum(
-                    value
-                    for labels, value in getattr(self.metrics, row).series()
-                    if wanted.items() <= labels.items()
-                )
-            )
-            for name, (row, wanted) in _TOTALS.items()
-        }
+        def total(row: str, wanted: dict[str, str]) -> int:
+            series = getattr(self.metrics, row).series()
+            return int(sum(value for labels, value in series if wanted.items() <= labels.items()))
+
+        return {name: total(*of) for name, of in _TOTALS.items()}
 
     def _claim_store(self) -> dict[str, Any]:
         away = self.health.claims_away
@@ -281,6 +292,30 @@ class Status:
             return {"state": "up"}
         away_s = self.health.monotonic_s() - away.began_s
         return {"state": "away", "away_s": round(away_s, 3), "reason": away.reason}
+
+
+def _steps(samples: deque[Sample]) -> list[tuple[Sample, Sample]]:
+    return [(then, now) for then, now in pairwise(samples.copy()) if now.at_s > then.at_s]
+
+
+def _transaction(at_s: float, settled: BatchResult) -> dict[str, Any]:
+    phases_s = settled.phases_s
+    return {
+        "at": at_s,
+        "outcome": settled.outcome,
+        "attempt": settled.attempt,
+        "records": settled.records,
+        "outputs": sum(settled.outputs.values()),
+        "duplicates": settled.duplicates,
+        "filtered": settled.filtered,
+        "dead_letters": settled.dead_letters,
+        "duration_ms": round(1000 * sum(phases_s.values()), 3),
+        "phases_ms": {phase: round(1000 * each_s, 3) for phase, each_s in phases_s.items()},
+    }
+
+
+def _loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def total_lag(health: Health) -> dict[str, Any]:

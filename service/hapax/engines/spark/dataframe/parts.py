@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from hapax.core.micro_batches import MicroBatch
-    from hapax.core.ports import Message
+    from hapax.core.records import Message
     from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
 
@@ -207,10 +207,9 @@ class JobDesk:
         self._context = context
         self._folder = tempfile.mkdtemp(prefix="hapax-desk-")
         try:
-            self.address = DeskAddress(f"{self._folder}/desk", secrets.token_bytes(_KEY_BYTES))
-            self._listener = Listener(
-                self.address.path, "AF_UNIX", backlog=8, authkey=self.address.key
-            )
+            path, key = f"{self._folder}/desk", secrets.token_bytes(_KEY_BYTES)
+            self.address = DeskAddress(path, key)
+            self._listener = Listener(path, "AF_UNIX", backlog=8, authkey=key)
         except OSError:  # a path that is too long for a socket
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -231,9 +230,8 @@ class JobDesk:
                 connection = self._listener.accept()
             except (OSError, EOFError, AuthenticationError):
                 continue
-            threading.Thread(
-                target=self._answer, args=(connection,), name="desk-job", daemon=True
-            ).start()
+            given = (connection,)
+            threading.Thread(target=self._answer, args=given, name="desk-job", daemon=True).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
         with connection, suppress(OSError, EOFError):  # the client may be gone
@@ -327,11 +325,13 @@ class Publication(msgspec.Struct):
     @property
     def _large(self) -> bool:
         size = sum(parcel.size for parcel in self.parcels)
-        return (
-            self.publishing.lanes > 1
-            and sum(bool(parcel.rows) for parcel in self.parcels) > 1
-            and size > self.spool.inline_bytes_max
-        )
+        several = sum(bool(parcel.rows) for parcel in self.parcels) > 1
+        return self.publishing.lanes > 1 and several and size > self.spool.inline_bytes_max
+
+    @property
+    def _of(self) -> tuple[MicroBatch, str, str, frozenset[str]]:
+        publishing = self.publishing
+        return self.batch, publishing.app, publishing.topic, publishing.inputs
 
     def _together(self) -> PublishedBatch:
         done = self.publishing.publisher.publish(self.batch, self._chunks)
@@ -360,16 +360,7 @@ class Publication(msgspec.Struct):
     def _finished(self, fixed: FixedBatch, manifest: Manifest) -> PublishedBatch:
         publishing = self.publishing
         plans = [
-            LanePlan(
-                lane,
-                fixed.manifest,
-                shares,
-                self.batch,
-                publishing.app,
-                publishing.topic,
-                publishing.inputs,
-                self.spool.address,
-            )
+            LanePlan(lane, fixed.manifest, shares, *self._of, self.spool.address)
             for lane, shares in enumerate(manifest.lanes)
         ]
         reports = publishing.run(plans)
@@ -382,7 +373,6 @@ class Publication(msgspec.Struct):
         return PublishedBatch(dict(records), repeated=not records, attempts=attempts)
 
     def _chunks(self) -> Iterator[list[Message]]:
-        publishing = self.publishing
-        writing = Writing(self.batch, publishing.app, publishing.topic, publishing.inputs)
+        writing = Writing(*self._of)
         for parcel in self.parcels:
             yield from map(writing.messages, self.spool.rows(parcel))

@@ -84,7 +84,6 @@ def prepare(session: SparkSession, settings: Settings) -> None:
 
 
 def read_input(session: SparkSession, settings: Settings) -> DataFrame:
-    """Return the input topics as a streaming DataFrame of ``INPUT_COLUMNS``."""
     reader = session.readStream.format("kafka").options(**source_options(settings))
     untimed = f.count_if(f.unix_millis("timestamp") == f.lit(-1))
     return reader.load().select(*INPUT_COLUMNS).observe(_INPUT, untimed.alias(_UNTIMED))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.headers import BATCH
-from hapax.core.ports import Message
+from hapax.core.records import Message
 from hapax.core.topic_rules import RowNeeds
 
 if TYPE_CHECKING:
@@ -129,16 +129,8 @@ class Writing:
         ):
             own = [(one["key"], one["value"]) for one in headers if one] if headers else []
             own.append((BATCH, header(number, app)))
-            messages.append(
-                Message(
-                    named or topic,
-                    value,
-                    key,
-                    -1 if partition is None else partition,
-                    timestamp_ms,
-                    own,
-                )
-            )
+            place = -1 if partition is None else partition
+            messages.append(Message(named or topic, value, key, place, timestamp_ms, own))
         return messages
 
 

@@ -17,6 +17,7 @@ import os
 import uuid
 import zlib
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -341,11 +342,7 @@ def _words(error: BaseException) -> str:
 def _write(target: Any, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> int:
     rows = 0
     with pa.ipc.new_stream(target, held[0].schema) as stream:
-        while held:
-            batch = held.pop(0)
-            rows += batch.num_rows
-            stream.write_batch(batch)
-        for batch in rest:
+        for batch in chain((held.pop(0) for _ in range(len(held))), rest):
             rows += batch.num_rows
             stream.write_batch(batch)
     return rows
