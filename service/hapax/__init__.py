@@ -21,6 +21,7 @@ schemas     values to data, by a registry
 
 from hapax.core.errors import Poison, RetryLater
 from hapax.core.records import Coordinates, Output, Record
+from hapax.core.state import State
 
-__all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "__version__"]
+__all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "State", "__version__"]
 __version__ = "0.1.0"

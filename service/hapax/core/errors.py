@@ -88,6 +88,21 @@ class SchemasUnavailableError(HapaxError):
         self.refused = refused
 
 
+class StateUnreadable(HapaxError):  # noqa: N818 - as Poison, raised in a call
+    """A value of the state is not of the type that the transform expects: the process leaves."""
+
+
+class StateBehindError(HapaxError):
+    """Retriable: the state of these partitions is not where the group is; they wait for it.
+
+    ``places``: by partition, the offset at which it must be.
+    """
+
+    def __init__(self, places: Mapping[TopicPartition, int]) -> None:
+        super().__init__(f"the state of {len(places)} partitions is to be read from the changelog")
+        self.places = places
+
+
 class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 

@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.call_window import Unit
+    from hapax.core.keyed_state import KeyedState
     from hapax.core.records import Record
     from hapax.core.results import Result
     from hapax.core.transform import TransformForm
@@ -566,11 +568,15 @@ class GatheredCalls:
 
 
 def open_transformer(
-    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+    form: TransformForm,
+    limits: CallLimits,
+    on_blocked: Callable[[Record | None], object] = bool,
+    state: KeyedState | None = None,
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        function = bound(form, limits).function
+        around = partial(bound, limits=limits)
+        function: Any = around(form).function if state is None else state.bound(form, around)
         attempts, retried = limits.attempts_max, limits.retrying
         return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)

@@ -223,7 +223,8 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, settings: Settings, properties: dict[str, Any], native: NativePath | None = None
     ) -> ProducerConfig:
-        topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
+        output = settings.output.topic
+        topics = {output, settings.dead_letter.topic or output, settings.state_topic}
         return cls(
             properties=properties,
             required_topics=frozenset(topics),

@@ -1,0 +1,133 @@
+"""Keyed state as a transform has it: what it keeps for the key of its record.
+
+``def transform(record, state)``: a call reads through its own changes, those of the calls before it
+in the batch, and the store of what is committed; it writes into the first. keyed_state.py says what
+becomes of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, Generic
+
+import msgspec
+
+from hapax.core.errors import Poison, StateUnreadable
+from hapax.core.records import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+
+Changes = dict[bytes, bytes | None]
+"""Values by entry, in MessagePack; None: the entry is deleted."""
+_NAMES_MAX: Final = 128
+_HEAD: Final = struct.Struct(">II")
+_MISSING: Final[Any] = object()
+
+
+def prefix_of(partition: int, key: bytes) -> bytes:
+    """Return what the entries of a key begin with, and no others: lengths come before contents."""
+    return _HEAD.pack(partition, len(key)) + key
+
+
+def changelog_key(entry: bytes) -> bytes:
+    """Return the key of an entry in the changelog: its name, a NUL, the record's key."""
+    length = _HEAD.unpack_from(entry)[1]
+    key, name = entry[_HEAD.size : _HEAD.size + length], entry[_HEAD.size + length :]
+    return name + b"\0" + key
+
+
+def entry_of(partition: int, key: bytes) -> bytes:
+    """Return the entry that a key of the changelog stands for."""
+    name, _nul, own = key.partition(b"\0")
+    return prefix_of(partition, own) + name
+
+
+class State(Generic[Value]):
+    """The state of one key, for one call. Names divide it; values are what MessagePack can hold.
+
+    With ``State[Basket]`` values are of that type, which msgspec checks when they are read.
+    """
+
+    __slots__ = ("_batch", "_decode", "_prefix", "_store", "changes")
+
+    def __init__(
+        self,
+        prefix: bytes,
+        batch: Changes,
+        store: Callable[[bytes], bytes | None],
+        decode: Callable[[bytes], Any],
+    ) -> None:
+        self._prefix = prefix
+        self._batch = batch
+        self._store = store
+        self._decode = decode
+        self.changes: Changes = {}
+
+    def get(self, name: str, default: Any = None) -> Value:
+        """Return the value of this name; the default where there is none."""
+        entry = self._entry(name)
+        found: Any = self.changes.get(entry, _MISSING)
+        if found is _MISSING:
+            found = self._batch.get(entry, _MISSING)
+        if found is _MISSING:
+            found = self._store(entry)
+        if found is None:
+            return default  # type: ignore[no-any-return]
+        try:
+            return self._decode(found)  # type: ignore[no-any-return]
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise StateUnreadable(
+                f"the state {name!r} of key {self._prefix[_HEAD.size :]!r:.99} is not what the"
+                f" transform expects: {error}. Give the new type another name, or a default for"
+                " what is new in it"
+            ) from error
+
+    def set(self, name: str, value: Value) -> None:
+        """Keep a value under this name; it is written as it is now."""
+        try:
+            self.changes[self._entry(name)] = msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Poison(f"the state {name!r} cannot be kept: {error}") from error
+
+    def delete(self, name: str) -> None:
+        """Keep nothing under this name."""
+        self.changes[self._entry(name)] = None
+
+    def _entry(self, name: str) -> bytes:
+        word = name.encode()
+        if not word or len(word) > _NAMES_MAX or b"\0" in word:
+            raise Poison(f"{name!r:.150} is no name of a state: 1 to {_NAMES_MAX} bytes, no NUL")
+        return self._prefix + word
+
+
+class Stated(tuple[Output, ...]):  # noqa: SLOT001 - a tuple can have none
+    """The outputs of a call, with what it has changed: a result."""
+
+    changes: Changes
+
+
+class Answered:
+    """What a transform has answered, until its outputs are collected: a generator still runs."""
+
+    __slots__ = ("_batch", "_state", "answer")
+
+    def __init__(self, answer: object, state: State[Any], batch: Changes) -> None:
+        self.answer = answer
+        self._state = state
+        self._batch = batch
+
+    def result(self, outputs: tuple[Output, ...]) -> tuple[Stated, int]:
+        """Return the result, and the bytes of its changes; calls after this one see them."""
+        stated = Stated(outputs)
+        stated.changes = changes = self._state.changes
+        self._batch.update(changes)
+        return stated, sum(len(entry) + len(value or b"") for entry, value in changes.items())

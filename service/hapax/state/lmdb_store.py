@@ -1,0 +1,274 @@
+"""The state of this process's partitions, in LMDB: a cache of the changelog that survives kills.
+
+One database holds entries, the other a row for each input partition: how far both logs are taken.
+One write transaction changes both, so that a process that is killed leaves either all of a Kafka
+transaction or nothing. Pages are not synced: a kill takes nothing from the system's cache, and
+what a machine loses with its power is read from the changelog again. That it may be lost is known
+by the id of the boot: only a store that was closed is taken from another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import lmdb
+import msgspec
+
+from hapax.core.errors import PreflightError, StopError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hapax.core.records import Progress, TopicPartition
+
+_FORM: Final = b"hapax-state-1"
+_KEY_MAX: Final = 511
+"""Of LMDB as it is built."""
+_LONG: Final = b"\xff" * 4
+"""In place of a length that no key has."""
+_NOTE: Final = b"note"
+_NO_BOOT: Final = b"-"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_HELD: Final = "another process uses this folder: give each its own HAPAX_STATE__DIR"
+
+
+class Row(msgspec.Struct, array_like=True):
+    """How far one input partition is.
+
+    of         ids of what it was read from: cluster, input topic, changelog
+    input      next offset of the input; None: the changelog is being read
+    changelog  next offset of its partition of the changelog
+    source     the highest offset of the input with changes here; -1: there are none
+    seen_s     when it was last known to be where the group is, in Unix seconds
+    """
+
+    of: tuple[str, ...]
+    input: int | None
+    changelog: int
+    source: int
+    seen_s: float
+
+
+class LmdbStore:
+    """Entries and rows. The thread of the worker reads and applies; another one restores."""
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        """Open or make it. Raises PreflightError when the folder is of no use."""
+        self._size_bytes = size_bytes
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder)
+            self._environment = self._opened(folder)
+        except (OSError, lmdb.Error) as error:
+            why = _HELD if isinstance(error, BlockingIOError) else str(error)
+            raise PreflightError([f"HAPAX_STATE__DIR={folder}: {why}"]) from error
+        self._entries = self._environment.open_db(b"entries")
+        self._rows = self._environment.open_db(b"rows")
+        self._reader: Any = self._environment.begin(db=self._entries)
+        self._next: dict[int, int] = {}
+        self._known: dict[TopicPartition, Row] = {}
+
+    # -- what the core asks -----------------------------------------------------------------
+
+    def get(self, entry: bytes) -> bytes | None:
+        """See the port."""
+        if len(entry) <= _KEY_MAX:
+            found: bytes | None = self._reader.get(entry)
+            return found
+        key = _key(entry)
+        found = self._reader.get(key)
+        return None if found is None else _whole(key, found)[1]
+
+    def entries(self, prefix: bytes) -> dict[bytes, bytes]:
+        """See the port."""
+        found: dict[bytes, bytes] = {}
+        head = prefix if len(prefix) <= _KEY_MAX else prefix[:4]
+        for first in {head, prefix[:4] + _LONG}:
+            with self._reader.cursor() as cursor:
+                there = cursor.set_range(first)
+                while there and cursor.key().startswith(first):
+                    entry, value = _whole(*cursor.item())
+                    if entry.startswith(prefix):
+                        found[entry] = value
+                    there = cursor.next()
+        return found
+
+    def position(self, where: TopicPartition) -> int | None:
+        """See the port."""
+        row = self.row(where)
+        return None if row is None else row.input
+
+    def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
+        """See the port."""
+        now_s = time.time()
+        rows = {}
+        for where, at in progress.items():
+            row = self.row(where)
+            if row is not None:
+                end = self._next.pop(where[1], row.changelog)
+                rows[where] = Row(row.of, at, end, max(row.source, at - 1), now_s)
+        self._write(changes, rows)
+        self.refresh()
+
+    def placed(self, partition: int, error: object, message: Any) -> None:
+        """Take the delivery report of the last message of a partition of the changelog."""
+        if error is None:
+            self._next[partition] = message.offset() + 1
+
+    # -- what a restore asks ----------------------------------------------------------------
+
+    def row(self, where: TopicPartition) -> Row | None:
+        """Return how far a partition is; None: nothing of it is here."""
+        if where not in self._known:
+            with self._environment.begin(db=self._rows) as reader:
+                found = reader.get(_name(where))
+            if found is None:
+                return None
+            self._known[where] = msgspec.msgpack.decode(found, type=Row)
+        return self._known[where]
+
+    def restore(
+        self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: Row
+    ) -> None:
+        """Take what was read from the changelog."""
+        self._write(changes, {where: row})
+
+    def drop(self, where: TopicPartition) -> None:
+        """Keep nothing of a partition."""
+        head = where[1].to_bytes(4, "big")
+        self._known.pop(where, None)
+        with self._writing() as writer:
+            writer.delete(_name(where), db=self._rows)
+            with writer.cursor(self._entries) as cursor:
+                there = cursor.set_range(head)
+                while there and cursor.key().startswith(head):
+                    there = cursor.delete()
+
+    def refresh(self) -> None:
+        """Let the worker's thread see what was restored."""
+        self._reader.abort()
+        self._reader = self._environment.begin(db=self._entries)
+
+    def close(self) -> None:
+        """Write all to the disk; the next start may trust it, whatever happens to the machine."""
+        self._reader.abort()
+        try:
+            self._environment.sync(force=True)
+            self._note(self._environment, closed=True)
+            self._environment.sync(force=True)
+        finally:
+            self._environment.close()
+            os.close(self._lock)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _write(
+        self, changes: Mapping[bytes, bytes | None], rows: Mapping[TopicPartition, Row]
+    ) -> None:
+        with self._writing() as writer:
+            for entry, value in changes.items():
+                key = _key(entry)
+                if value is None:
+                    writer.delete(key, db=self._entries)
+                else:
+                    writer.put(key, value if key is entry else _long(entry, value))
+            for where, row in rows.items():
+                writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
+        self._known.update(rows)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        try:
+            with self._environment.begin(write=True, db=self._entries) as writer:
+                yield writer
+        except lmdb.MapFullError as error:
+            raise StopError(
+                f"the state is larger than HAPAX_STATE__SIZE_MAX={self._size_bytes}: raise it, or"
+                " let values expire; nothing is lost"
+            ) from error
+        except lmdb.Error as error:
+            raise StopError(
+                f"HAPAX_STATE__DIR cannot be written: {error}; nothing is lost"
+            ) from error
+
+    def _opened(self, folder: Path) -> lmdb.Environment:
+        """Open the databases, empty where what is there may be older than what it says."""
+        place = folder / "lmdb"
+        try:
+            environment = self._open(place)
+            sound = self._sound(environment)
+        except lmdb.Error:
+            environment, sound = None, False
+        if environment is None or not sound:
+            if environment is not None:
+                environment.close()
+            shutil.rmtree(place, ignore_errors=True)
+            environment = self._open(place)
+        self._note(environment, closed=False)
+        environment.sync(force=True)
+        return environment
+
+    def _open(self, place: Path) -> lmdb.Environment:
+        return lmdb.open(
+            str(place), map_size=self._size_bytes, max_dbs=3, sync=False, readahead=False
+        )
+
+    def _sound(self, environment: lmdb.Environment) -> bool:
+        with environment.begin() as reader:
+            note = reader.get(_NOTE)
+        if note is None:
+            return True  # it is new
+        form, boot, closed = note.split(b" ")
+        return form == _FORM and (closed == b"closed" or boot == _boot() != _NO_BOOT)
+
+    def _note(self, environment: lmdb.Environment, *, closed: bool) -> None:
+        with environment.begin(write=True) as writer:
+            writer.put(_NOTE, b" ".join((_FORM, _boot(), b"closed" if closed else b"open")))
+
+
+def _locked(folder: Path) -> int:
+    """Lock the folder for this process; raise BlockingIOError when another has it."""
+    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def _boot() -> bytes:
+    try:
+        return _BOOT.read_bytes().strip()
+    except OSError:
+        return _NO_BOOT
+
+
+def _name(where: TopicPartition) -> bytes:
+    return f"{where[0]}/{where[1]}".encode()
+
+
+def _key(entry: bytes) -> bytes:
+    """Return what stands for an entry: itself, or, for LMDB takes no longer one, its digest."""
+    if len(entry) <= _KEY_MAX:
+        return entry
+    return entry[:4] + _LONG + blake2b(entry, digest_size=32).digest()
+
+
+def _whole(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return entry and value, as they were put in."""
+    if key[4:8] != _LONG:
+        return key, value
+    end = 4 + int.from_bytes(value[:4], "big")
+    return value[4:end], value[end:]
+
+
+def _long(entry: bytes, value: bytes) -> bytes:
+    return len(entry).to_bytes(4, "big") + entry + value

@@ -1,0 +1,187 @@
+"""Keyed state without a broker: what a call sees, and what becomes of what it has changed."""
+
+import pytest
+
+from hapax import Record, State
+from hapax.core.errors import ConfigurationError, StateBehindError
+from hapax.core.keyed_state import KeyedState, MemoryState
+from hapax.core.record_path import Batch
+from hapax.core.records import Output
+from hapax.core.state import changelog_key, entry_of, prefix_of
+from hapax.core.transform import form_of
+from hapax.testing import Pipeline
+from tests.kit import keeping
+from tests.kit.keeping import count, gaps
+
+WHERE = ("input", 0)
+
+
+def run(pipeline: Pipeline, *records: tuple[bytes | None, bytes]) -> list[bytes | None]:
+    for key, value in records:
+        pipeline.send(value, key=key)
+    return pipeline.run().values("output")
+
+
+def test_calls_of_a_key_see_what_those_before_them_have_kept_within_a_batch_and_after_it():
+    pipeline = Pipeline(count)
+    assert run(pipeline, (b"a", b"x"), (b"b", b"x"), (b"a", b"x")) == [b"1", b"1", b"2"]
+    assert run(pipeline, (b"a", b"x"), (b"b", b"x")) == [b"3", b"2"]
+    assert pipeline.state(b"a") == {"count": 3}
+
+
+def test_a_call_that_fails_leaves_nothing_of_what_it_has_changed():
+    pipeline = Pipeline(count)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"fail"), (b"a", b"x")) == [b"1", b"2"]
+    assert pipeline.state(b"a") == {"count": 2}
+
+
+def test_after_an_abort_records_are_called_again_and_find_the_state_of_before():
+    pipeline = Pipeline(count)
+    run(pipeline, (b"a", b"x"))
+    pipeline.abort_next(times=2)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"2", b"3"]
+    assert pipeline.state(b"a") == {"count": 3}
+
+
+def test_a_duplicate_is_not_called_and_changes_nothing():
+    pipeline = Pipeline(count, {"HAPAX_DEDUP__ID": "header:message-id"})
+    for _ in range(2):
+        pipeline.send(b"x", key=b"a", headers=[("message-id", b"1")])
+    assert len(pipeline.run().duplicates) == 1
+    assert pipeline.state(b"a") == {"count": 1}
+
+
+def test_what_is_deleted_is_gone_for_the_next_call_and_in_the_changelog():
+    pipeline = Pipeline(count)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"forget"), (b"a", b"x")) == [b"1", b"2", b"1"]
+    assert run(pipeline, (b"a", b"forget")) == [b"2"]
+    assert pipeline.state(b"a") == {}
+
+
+def test_a_record_without_a_key_is_a_dead_letter():
+    pipeline = Pipeline(count)
+    pipeline.send(b"x")
+    (letter,) = pipeline.run().dead_letters
+    assert letter.reason == "Poison"
+    assert "no key" in letter.error
+
+
+def test_what_a_generator_changes_on_its_way_is_kept():
+    def steps(record: Record, state: State[int]):
+        for _ in range(3):
+            state.set("n", state.get("n", 0) + 1)
+            yield b"%d" % state.get("n", 0)
+
+    pipeline = Pipeline(steps)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_value_is_kept_as_it_was_when_it_was_set():
+    def appended(record: Record, state: State):
+        items = state.get("items", [])
+        items.append("kept")
+        state.set("items", items)
+        items.append("not kept")
+        return b"%d" % len(state.get("items"))
+
+    pipeline = Pipeline(appended)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2"]
+
+
+def test_values_are_of_the_type_that_the_annotation_names():
+    pipeline = Pipeline(keeping.fill)
+    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2"]
+    assert pipeline.state(b"a") == {"count": {"items": ["one", "one"]}}
+
+
+def test_a_value_of_another_type_stops_the_process_and_loses_nothing():
+    pipeline = Pipeline(keeping.fill)
+    pipeline._store.values[prefix_of(0, b"a") + b"count"] = b"\x07"
+    with pytest.raises(ConfigurationError, match="not what the transform expects"):
+        run(pipeline, (b"a", b"x"))
+    assert pipeline._store.values[prefix_of(0, b"a") + b"count"] == b"\x07"
+
+
+@pytest.mark.parametrize("name", ["", "n" * 129, "a\0b"])
+def test_a_name_that_cannot_be_one_makes_a_dead_letter(name):
+    def named(record: Record, state: State[int]) -> Output:
+        state.set(name, 1)
+        return Output(b"x")
+
+    pipeline = Pipeline(named)
+    pipeline.send(b"x", key=b"a")
+    (letter,) = pipeline.run().dead_letters
+    assert "is no name of a state" in letter.error
+
+
+def test_what_cannot_be_written_makes_a_dead_letter():
+    def odd(record: Record, state: State) -> Output:
+        state.set("n", object())
+        return Output(b"x")
+
+    pipeline = Pipeline(odd)
+    pipeline.send(b"x", key=b"a")
+    (letter,) = pipeline.run().dead_letters
+    assert "cannot be kept" in letter.error
+
+
+def test_only_a_second_parameter_of_this_name_is_the_state():
+    assert form_of(count).stateful
+    assert form_of(count).state_type is int
+    assert not form_of(lambda _record: None).stateful
+    with pytest.raises(ValueError, match=r"\(record, state\)"):
+        form_of(lambda _record, _other: None)
+
+
+# -- entries ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [b"", b"\0", b"a\0b", b"k" * 1000])
+def test_entries_and_keys_of_the_changelog_stand_for_each_other(key):
+    entry = prefix_of(3, key) + b"count"
+    assert entry_of(3, changelog_key(entry)) == entry
+
+
+def test_no_key_has_entries_that_begin_like_those_of_another():
+    assert not prefix_of(0, b"key2").startswith(prefix_of(0, b"key"))
+    assert not (prefix_of(0, b"key") + b"2n").startswith(prefix_of(0, b"key2"))
+
+
+# -- the store is never ahead, and never taken for what it is not ---------------------------
+
+
+def batch(first: int, *keys: bytes) -> Batch:
+    records = [Record("input", 0, first + at, key, b"x") for at, key in enumerate(keys)]
+    return Batch(records, {WHERE: first}, {WHERE: first + len(keys)})
+
+
+def test_a_batch_is_not_begun_while_the_store_is_not_where_the_group_is():
+    store = MemoryState()
+    state = KeyedState(store, "app-state")
+    with pytest.raises(StateBehindError) as error:
+        state.begin(batch(5, b"a"), {WHERE: 5})
+    assert error.value.places == {WHERE: 5}
+    store.progress[WHERE] = 5
+    state.begin(batch(5, b"a"), {WHERE: 5})
+
+
+def test_progress_alone_moves_the_store_only_where_it_is_sure():
+    store = MemoryState()
+    state = KeyedState(store, "app-state")
+    store.progress[WHERE] = 5
+    state.move({WHERE: 9})
+    assert store.position(WHERE) == 5
+    state.begin(batch(5, b"a"), {WHERE: 5})
+    state.move({WHERE: 9})
+    assert store.position(WHERE) == 9
+    state.forget([WHERE])
+    state.move({WHERE: 12})
+    assert store.position(WHERE) == 9
+
+
+def test_counts_of_many_keys_through_aborts_have_no_gap():
+    pipeline = Pipeline(count)
+    for number in range(200):
+        pipeline.send(b"fail" if number % 7 == 0 else b"x", key=b"%d" % (number % 5))
+    pipeline.abort_next(times=3)
+    assert gaps(record for record in pipeline.run().outputs if record.topic == "output") == []
