@@ -12,7 +12,7 @@ import pytest
 
 from hapax.core.errors import PositionLostError, PreflightError, StopError
 from hapax.core.keyed_state import MemoryState, StateStore
-from hapax.core.state import prefix_of
+from hapax.core.state import EXPIRES, prefix_of
 from hapax.engines.state_restore import OLD_S, Wanted, restore
 from hapax.kafka.read.changelog import Piece
 from hapax.state import lmdb_store
@@ -68,6 +68,23 @@ def test_a_key_has_its_entries_and_those_of_no_other(store):
 
 def test_a_partition_of_which_nothing_is_known_has_no_position(store):
     assert store.position(("orders", 4)) is None
+
+
+def expiring(due_ms: int, value: bytes = b"1") -> bytes:
+    return EXPIRES + due_ms.to_bytes(8, "big") + value
+
+
+def test_what_expires_is_due_in_its_order_once_and_not_where_it_was_changed_since(store):
+    store.apply({A: expiring(20), B: expiring(10), LONG: expiring(30)}, {WHERE: 1})
+    assert store.due(3, 9, 10) == []
+    assert store.due(3, 30, 10) == [B, A, LONG]
+    assert store.due(3, 30, 1) == [B]
+    assert store.due(4, 30, 10) == []
+    store.apply({A: expiring(40), B: b"2"}, {WHERE: 2})
+    assert store.due(3, 39, 10) == [LONG]
+    store.apply({LONG: None}, {WHERE: 3})
+    assert store.due(3, 39, 10) == []
+    assert store.due(3, 40, 10) == [A]
 
 
 # -- on a disk ----------------------------------------------------------------------------

@@ -1,16 +1,20 @@
 """Keyed state on a real broker: counts without a gap through kills, restores and rebalances."""
 
+import json
 import random
+import sys
 import time
 
 import pytest
 
 from hapax.sandbox import SandboxTopic
+from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
 from tests.kit.topics import Given, delete_group, read_back
 from tests.kit.waiting import await_
 
+HAPAX = (sys.executable, "-m", "hapax")
 PARTITIONS, KEYS, RECORDS = 3, 30, 6_000
 
 
@@ -85,6 +89,20 @@ def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path
     assert second.terminate() == 0
     route.await_lag_0()
     whole(route, RECORDS)
+
+
+def test_the_commands_show_what_is_kept_as_the_changelog_has_it(route):
+    route.write(*keyed(0, KEYS), Given(b"forget", b"key-1", partition=1))
+    route.run_to_end()
+    environment = route.environment(INSTANCE="w-0")
+    shown = run_captured([*HAPAX, "state", "show", "key-0", "--json"], env=environment)
+    expected = {"partition": 0, "key": "key-0", "name": "count", "value": 1, "expires_ms": None}
+    assert json.loads(shown.stdout) == [expected]
+    lines = run_captured([*HAPAX, "state", "export"], env=environment).stdout.splitlines()
+    keys = {json.loads(line)["key"] for line in lines}
+    assert keys == {f"key-{number}" for number in range(KEYS) if number != 1}
+    nothing = run_captured([*HAPAX, "state", "show", "key-1"], env=environment)
+    assert (nothing.returncode, "Nothing is kept" in nothing.stderr) == (1, True)
 
 
 # -- what is refused ----------------------------------------------------------------------

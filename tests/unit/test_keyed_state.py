@@ -78,11 +78,11 @@ def test_what_a_generator_changes_on_its_way_is_kept():
 
 def test_a_value_is_kept_as_it_was_when_it_was_set():
     def appended(record: Record, state: State):
-        items = state.get("items", [])
+        items: list[str] = state.get("items", [])
         items.append("kept")
         state.set("items", items)
         items.append("not kept")
-        return b"%d" % len(state.get("items"))
+        return b"%d" % len(state.get("items", []))
 
     pipeline = Pipeline(appended)
     assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2"]
@@ -131,6 +131,52 @@ def test_only_a_second_parameter_of_this_name_is_the_state():
     assert not form_of(lambda _record: None).stateful
     with pytest.raises(ValueError, match=r"\(record, state\)"):
         form_of(lambda _record, _other: None)
+
+
+# -- expiry -------------------------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+
+
+def seen(record: Record, state: State[int]) -> bytes:
+    """Count the records of a key within an hour of each other."""
+    number = state.get("n", 0) + 1
+    state.set("n", number, ttl="1h")
+    return b"%d" % number
+
+
+def test_what_expires_is_not_found_by_records_of_that_time_or_later():
+    pipeline = Pipeline(seen)
+    for at_ms in (1, HOUR_MS, 2 * HOUR_MS, 2 * HOUR_MS + 1, 3 * HOUR_MS + 1):
+        pipeline.send(b"x", key=b"a", timestamp_ms=at_ms)
+    assert pipeline.run().values("output") == [b"1", b"2", b"1", b"2", b"1"]
+
+
+def test_what_has_expired_is_deleted_with_a_later_batch_and_never_what_was_set_again():
+    pipeline = Pipeline(seen)
+    for key in (b"old", b"set again"):
+        pipeline.send(b"x", key=key, timestamp_ms=1)
+    pipeline.run()
+    pipeline.send(b"x", key=b"other", timestamp_ms=2 * HOUR_MS)
+    pipeline.send(b"x", key=b"set again", timestamp_ms=2 * HOUR_MS)
+    pipeline.run()
+    kept = {key: pipeline.state(key) for key in (b"old", b"other", b"set again")}
+    assert kept == {b"old": {}, b"other": {"n": 1}, b"set again": {"n": 1}}
+
+
+@pytest.mark.parametrize(
+    ("ttl", "timestamp_ms", "why"),
+    [("1h", 0, "no timestamp"), (0, 1, "longer than nothing"), ("1", 1, "unit"), ([], 1, "ttl=")],
+)
+def test_a_time_to_live_that_is_none_makes_a_dead_letter(ttl, timestamp_ms, why):
+    def odd(record: Record, state: State[int]) -> bytes:
+        state.set("n", 1, ttl=ttl)
+        return b"x"
+
+    pipeline = Pipeline(odd)
+    pipeline.send(b"x", key=b"a", timestamp_ms=timestamp_ms)
+    (letter,) = pipeline.run().dead_letters
+    assert why in letter.error
 
 
 # -- entries ------------------------------------------------------------------------------

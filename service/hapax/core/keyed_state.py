@@ -17,18 +17,18 @@ After an abort every record of the batch is called again, for what it saw may be
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from hapax.core.errors import Poison, StateBehindError
+from hapax.core.errors import StateBehindError
 from hapax.core.headers import SOURCE
 from hapax.core.records import Message
-from hapax.core.state import Answered, State, Stated, changelog_key, prefix_of
+from hapax.core.state import Answered, State, Stated, changelog_key, due_ms, prefix_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.plan import Plan
     from hapax.core.record_path import Batch
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from hapax.core.results import Result
     from hapax.core.state import Changes
     from hapax.core.transform import TransformForm
+
+
+EXPIRED_MIN: Final = 100
+"""So many entries that have expired are deleted with a batch, or as many as it has records."""
 
 
 class StateStore(Protocol):
@@ -49,6 +53,9 @@ class StateStore(Protocol):
 
     def position(self, where: TopicPartition) -> int | None:
         """Return up to which offset of an input partition it has come; None: it is not known."""
+
+    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
+        """Return entries of a partition that have expired by then, the first ones first."""
 
     def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
         """Take what a committed transaction has changed, and how far it has come."""
@@ -69,6 +76,11 @@ class MemoryState:
 
     def position(self, where: TopicPartition) -> int | None:
         return self.progress.get(where)
+
+    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
+        head = prefix_of(partition, b"")[:4]
+        found = ((due_ms(value), at) for at, value in self.values.items() if at.startswith(head))
+        return [at for due, at in sorted((d, at) for d, at in found if d and d <= until_ms)][:most]
 
     def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
         self.progress |= progress
@@ -107,6 +119,7 @@ class KeyedState:
         """Partitions in which the store is where the group is."""
         self._in_work: set[TopicPartition] = set()
         """Those of a transaction that is not known to be committed."""
+        self._times_ms: dict[int, int] = {}
         self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
         self._state: State[Any] | None = None
 
@@ -125,10 +138,7 @@ class KeyedState:
         inner = around(replace(form, function=given)).function
 
         def called(record: Record) -> object:
-            if record.key is None:
-                raise Poison("the record has no key, and state is kept by key")
-            prefix = prefix_of(record.partition, record.key)
-            self._state = state = State(prefix, self._batch, self._store.get, self._decode)
+            self._state = state = State(record, self._batch, self._store.get, self._decode)
             return Answered(inner(record), state, self._batch)
 
         return called
@@ -184,6 +194,8 @@ class KeyedState:
             if isinstance(result, Stated):
                 for entry, value in result.changes.items():
                     last[entry] = (index, value)
+        for entry, index in self._expired(batch, len(results)):
+            last.setdefault(entry, (index, None))
         messages, sources = list(plan.messages), list(plan.sources)
         ends: dict[int, int] = {}
         for entry, (index, value) in last.items():
@@ -196,6 +208,23 @@ class KeyedState:
         self._planned = {entry: value for entry, (_, value) in last.items()}
         self._in_work = self._sure & plan.progress.keys()
         self._sure -= self._in_work
+
+    def _expired(self, batch: Batch, done: int) -> Iterator[tuple[bytes, int]]:
+        """Yield entries that have expired, each with a record of its partition.
+
+        By the newest record of the partition that was seen here; some with each batch. What the
+        batch has changed is newer than what the store says of it.
+        """
+        newest: dict[int, int] = {}
+        for index in range(done):
+            record = batch.records[index]
+            newest[record.partition] = index
+            if record.timestamp_ms > self._times_ms.get(record.partition, 0):
+                self._times_ms[record.partition] = record.timestamp_ms
+        for partition, index in newest.items():
+            until_ms = self._times_ms.get(partition, 0)
+            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
+                yield entry, index
 
     def settle(self, progress: Progress) -> None:
         """Take note that the planned transaction is committed."""

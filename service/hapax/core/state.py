@@ -8,26 +8,37 @@ becomes of them.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import msgspec
 
+from hapax.core.durations import given_ms
 from hapax.core.errors import Poison, StateUnreadable
 from hapax.core.records import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from typing_extensions import TypeVar
 
+    from hapax.core.records import Record
+
     Value = TypeVar("Value", default=Any)
+    Other = TypeVar("Other", default=Any)
 else:
     from typing import TypeVar
 
-    Value = TypeVar("Value")
+    Value, Other = TypeVar("Value"), TypeVar("Other")
 
 Changes = dict[bytes, bytes | None]
-"""Values by entry, in MessagePack; None: the entry is deleted."""
+"""Values by entry, in MessagePack; None: the entry is deleted. One that expires begins with EXPIRES
+and the Unix time in ms, in 8 bytes."""
+EXPIRES: Final = b"\xc1"
+"""A byte that begins no value of MessagePack."""
+_DUE: Final = struct.Struct(">Q")
+_DUE_END: Final = 1 + _DUE.size
+TTL_MAX_MS: Final = 36_525 * 86_400_000
 _NAMES_MAX: Final = 128
 _HEAD: Final = struct.Struct(">II")
 _MISSING: Final[Any] = object()
@@ -45,10 +56,27 @@ def changelog_key(entry: bytes) -> bytes:
     return name + b"\0" + key
 
 
+def parts_of(entry: bytes) -> tuple[int, bytes, str]:
+    """Return partition, key and name of an entry."""
+    partition, length = _HEAD.unpack_from(entry)
+    end = _HEAD.size + length
+    return partition, entry[_HEAD.size : end], entry[end:].decode(errors="replace")
+
+
 def entry_of(partition: int, key: bytes) -> bytes:
     """Return the entry that a key of the changelog stands for."""
     name, _nul, own = key.partition(b"\0")
     return prefix_of(partition, own) + name
+
+
+def due_ms(value: bytes) -> int | None:
+    """Return when a value expires, in Unix ms; None: never."""
+    return _DUE.unpack_from(value, 1)[0] if value.startswith(EXPIRES) else None
+
+
+def content_of(value: bytes) -> bytes:
+    """Return the MessagePack of a value."""
+    return value[_DUE_END:] if value.startswith(EXPIRES) else value
 
 
 class State(Generic[Value]):
@@ -57,33 +85,42 @@ class State(Generic[Value]):
     With ``State[Basket]`` values are of that type, which msgspec checks when they are read.
     """
 
-    __slots__ = ("_batch", "_decode", "_prefix", "_store", "changes")
+    __slots__ = ("_batch", "_decode", "_now_ms", "_prefix", "_store", "changes")
 
     def __init__(
         self,
-        prefix: bytes,
+        record: Record,
         batch: Changes,
         store: Callable[[bytes], bytes | None],
         decode: Callable[[bytes], Any],
     ) -> None:
-        self._prefix = prefix
+        if record.key is None:
+            raise Poison("the record has no key, and state is kept by key")
+        self._prefix = prefix_of(record.partition, record.key)
+        self._now_ms = record.timestamp_ms
         self._batch = batch
         self._store = store
         self._decode = decode
         self.changes: Changes = {}
 
-    def get(self, name: str, default: Any = None) -> Value:
-        """Return the value of this name; the default where there is none."""
+    @overload
+    def get(self, name: str) -> Value | None: ...
+    @overload
+    def get(self, name: str, default: Other) -> Value | Other: ...
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of this name; the default where there is none, or it has expired."""
         entry = self._entry(name)
         found: Any = self.changes.get(entry, _MISSING)
         if found is _MISSING:
             found = self._batch.get(entry, _MISSING)
         if found is _MISSING:
             found = self._store(entry)
+        if found is not None and found.startswith(EXPIRES):
+            found = None if _DUE.unpack_from(found, 1)[0] <= self._now_ms else found[_DUE_END:]
         if found is None:
-            return default  # type: ignore[no-any-return]
+            return default
         try:
-            return self._decode(found)  # type: ignore[no-any-return]
+            return self._decode(found)
         except (msgspec.MsgspecError, ValueError) as error:
             raise StateUnreadable(
                 f"the state {name!r} of key {self._prefix[_HEAD.size :]!r:.99} is not what the"
@@ -91,16 +128,33 @@ class State(Generic[Value]):
                 " what is new in it"
             ) from error
 
-    def set(self, name: str, value: Value) -> None:
-        """Keep a value under this name; it is written as it is now."""
+    def set(self, name: str, value: Value, ttl: str | float | timedelta | None = None) -> None:
+        """Keep a value under this name, as it is now.
+
+        ``ttl``: ``30m``, a timedelta or seconds, from the timestamp of this record on. Records of
+        that time or later find it no more. Time is that of records: the same after a replay.
+        """
+        entry = self._entry(name)
+        due = b"" if ttl is None else EXPIRES + _DUE.pack(self._due_ms(ttl))
         try:
-            self.changes[self._entry(name)] = msgspec.msgpack.encode(value)
+            self.changes[entry] = due + msgspec.msgpack.encode(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise Poison(f"the state {name!r} cannot be kept: {error}") from error
 
     def delete(self, name: str) -> None:
         """Keep nothing under this name."""
         self.changes[self._entry(name)] = None
+
+    def _due_ms(self, ttl: str | float | timedelta) -> int:
+        if self._now_ms <= 0:
+            raise Poison("the record has no timestamp, and what is kept expires by it")
+        try:
+            after_ms = given_ms(ttl)
+        except (TypeError, ValueError, OverflowError) as wrong:
+            raise Poison(f"ttl={ttl!r:.99}: {wrong}") from wrong
+        if not 0 < after_ms <= TTL_MAX_MS:
+            raise Poison(f"ttl={ttl!r:.99}: it must be longer than nothing, and at most 100 years")
+        return self._now_ms + after_ms
 
     def _entry(self, name: str) -> bytes:
         word = name.encode()

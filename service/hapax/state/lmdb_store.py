@@ -22,9 +22,10 @@ import lmdb
 import msgspec
 
 from hapax.core.errors import PreflightError, StopError
+from hapax.core.state import EXPIRES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.records import Progress, TopicPartition
 
@@ -33,6 +34,7 @@ _KEY_MAX: Final = 511
 """Of LMDB as it is built."""
 _LONG: Final = b"\xff" * 4
 """In place of a length that no key has."""
+_AFTER: Final = b"\xff" * 16
 _NOTE: Final = b"note"
 _NO_BOOT: Final = b"-"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -71,6 +73,9 @@ class LmdbStore:
             raise PreflightError([f"HAPAX_STATE__DIR={folder}: {why}"]) from error
         self._entries = self._environment.open_db(b"entries")
         self._rows = self._environment.open_db(b"rows")
+        self._index = self._environment.open_db(b"expires")
+        """Entries by partition and the time at which they expire."""
+        self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
         self._next: dict[int, int] = {}
         self._known: dict[TopicPartition, Row] = {}
@@ -105,6 +110,24 @@ class LmdbStore:
         row = self.row(where)
         return None if row is None else row.input
 
+    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
+        """See the port. Rows of the index whose entry was changed since go with the next write."""
+        found: list[bytes] = []
+        head = partition.to_bytes(4, "big")
+        end = head + until_ms.to_bytes(8, "big") + _AFTER
+        with self._reader.cursor(self._index) as cursor:
+            there = cursor.set_range(head)
+            while there and cursor.key() <= end and len(found) < most:
+                at, entry = cursor.item()
+                value = self.get(entry)
+                if value is not None and value[:9] == EXPIRES + at[4:12]:
+                    found.append(entry)
+                    self._swept[entry] = at
+                else:
+                    self._swept[at] = at
+                there = cursor.next()
+        return found
+
     def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
         """See the port."""
         now_s = time.time()
@@ -114,8 +137,12 @@ class LmdbStore:
             if row is not None:
                 end = self._next.pop(where[1], row.changelog)
                 rows[where] = Row(row.of, at, end, max(row.source, at - 1), now_s)
-        self._write(changes, rows)
+        self._write(changes, rows, self._done_with(changes))
         self.refresh()
+
+    def _done_with(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
+        swept, self._swept = self._swept, {}
+        return [at for entry, at in swept.items() if entry == at or changes.get(entry, b"") is None]
 
     def placed(self, partition: int, error: object, message: Any) -> None:
         """Take the delivery report of the last message of a partition of the changelog."""
@@ -146,10 +173,11 @@ class LmdbStore:
         self._known.pop(where, None)
         with self._writing() as writer:
             writer.delete(_name(where), db=self._rows)
-            with writer.cursor(self._entries) as cursor:
-                there = cursor.set_range(head)
-                while there and cursor.key().startswith(head):
-                    there = cursor.delete()
+            for database in (self._entries, self._index):
+                with writer.cursor(database) as cursor:
+                    there = cursor.set_range(head)
+                    while there and cursor.key().startswith(head):
+                        there = cursor.delete()
 
     def refresh(self) -> None:
         """Let the worker's thread see what was restored."""
@@ -170,7 +198,10 @@ class LmdbStore:
     # -- inside -----------------------------------------------------------------------------
 
     def _write(
-        self, changes: Mapping[bytes, bytes | None], rows: Mapping[TopicPartition, Row]
+        self,
+        changes: Mapping[bytes, bytes | None],
+        rows: Mapping[TopicPartition, Row],
+        swept: Iterable[bytes] = (),
     ) -> None:
         with self._writing() as writer:
             for entry, value in changes.items():
@@ -179,6 +210,10 @@ class LmdbStore:
                     writer.delete(key, db=self._entries)
                 else:
                     writer.put(key, value if key is entry else _long(entry, value))
+                    if value.startswith(EXPIRES):
+                        writer.put(_index_key(entry, value), entry, db=self._index)
+            for at in swept:
+                writer.delete(at, db=self._index)
             for where, row in rows.items():
                 writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
         self._known.update(rows)
@@ -217,7 +252,7 @@ class LmdbStore:
 
     def _open(self, place: Path) -> lmdb.Environment:
         return lmdb.open(
-            str(place), map_size=self._size_bytes, max_dbs=3, sync=False, readahead=False
+            str(place), map_size=self._size_bytes, max_dbs=4, sync=False, readahead=False
         )
 
     def _sound(self, environment: lmdb.Environment) -> bool:
@@ -268,6 +303,10 @@ def _whole(key: bytes, value: bytes) -> tuple[bytes, bytes]:
         return key, value
     end = 4 + int.from_bytes(value[:4], "big")
     return value[4:end], value[end:]
+
+
+def _index_key(entry: bytes, value: bytes) -> bytes:
+    return entry[:4] + value[1:9] + blake2b(entry, digest_size=16).digest()
 
 
 def _long(entry: bytes, value: bytes) -> bytes:

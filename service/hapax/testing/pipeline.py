@@ -32,7 +32,7 @@ from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
-from hapax.core.state import prefix_of
+from hapax.core.state import content_of, prefix_of
 from hapax.core.transform import TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
@@ -372,7 +372,8 @@ class Pipeline:
         prefix = prefix_of(partition, key)
         found = self._store.entries(prefix).items()
         return {
-            entry[len(prefix) :].decode(): msgspec.msgpack.decode(value) for entry, value in found
+            entry[len(prefix) :].decode(): msgspec.msgpack.decode(content_of(value))
+            for entry, value in found
         }
 
     def abort_next(self, times: int = 1) -> None:
