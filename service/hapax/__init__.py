@@ -16,7 +16,7 @@ commands    the command line, one file each     transforms built-in business cod
 sandbox     real Kafka and Redis for tests      testing    a pipeline in memory, for tests
 demo        kills real workers, and counts      dev        a project of one's own
 publish     records from outside, without loss  spool      records on disk, without Kafka
-schemas     values to data, by a registry
+schemas     values to data, by a registry       state      what transforms keep, on disk
 """
 
 from hapax.core.errors import Poison, RetryLater

@@ -18,7 +18,9 @@ import msgspec
 import pytest
 
 from hapax.core.state import content_of, entry_of, prefix_of
+from hapax.kafka.read.changelog import Changelog
 from hapax.sandbox import Sandbox, SandboxTopic
+from hapax.settings import load_settings
 from hapax.state.lmdb_store import LmdbStore
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK
@@ -157,9 +159,10 @@ def test_state_is_what_the_input_says_after_faults_of_workers_disks_and_brokers(
 def held_wrongly(scene: Scene, state: dict[bytes, bytes]) -> list[str]:
     """Return what a store says of a partition where it claims to be at the group's offset."""
     wrong: list[str] = []
-    committed = scene.route.committed()
+    committed, environment = scene.route.committed(), scene.route.environment(INSTANCE="judge")
     for number in range(WORKERS):
-        store = LmdbStore(scene.store(number), 1 << 30)
+        ids = Changelog(load_settings(environment)).ids(scene.route.source)
+        store = LmdbStore(scene.store(number), 1 << 30, ids)
         for partition in range(PARTITIONS):
             if store.position((scene.route.source, partition)) != committed[partition]:
                 continue

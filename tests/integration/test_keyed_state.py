@@ -130,8 +130,8 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"CALL__CONCURRENCY": "4"}, "its calls overlap"),
-        ({"TRANSFORM": f"{MODULE}:overlapping"}, "its calls overlap"),
+        ({"CALL__CONCURRENCY": "4"}, "a plain function of one record"),
+        ({"TRANSFORM": f"{MODULE}:overlapping"}, "a plain function of one record"),
         ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
         ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
         ({"INPUT__TOPICS": "one,two"}, "read one topic"),

@@ -1,9 +1,11 @@
 """Keyed state without a broker: what a call sees, and what becomes of what it has changed."""
 
+from functools import partial
+
 import pytest
 
 from hapax import Record, State
-from hapax.core.errors import ConfigurationError, StateBehindError
+from hapax.core.errors import ConfigurationError, StateUnreadError
 from hapax.core.keyed_state import KeyedState, MemoryState
 from hapax.core.record_path import Batch
 from hapax.core.records import Output
@@ -128,9 +130,46 @@ def test_what_cannot_be_written_makes_a_dead_letter():
 def test_only_a_second_parameter_of_this_name_is_the_state():
     assert form_of(count).stateful
     assert form_of(count).state_type is int
+    assert form_of(partial(count)).state_type is int
     assert not form_of(lambda _record: None).stateful
     with pytest.raises(ValueError, match=r"\(record, state\)"):
         form_of(lambda _record, _other: None)
+    with pytest.raises(ValueError, match="without a default"):
+        form_of(lambda record, state=None: None)  # noqa: ARG005 - the parameter is what counts
+
+
+def unresolved(record: "Unknown", state: "State[int]") -> "Unknown":  # type: ignore[name-defined]  # noqa: F821
+    return record
+
+
+def unknown(record: Record, state: "State[Unknown]") -> bytes:  # type: ignore[name-defined]  # noqa: F821
+    return b""
+
+
+def test_the_type_of_a_state_is_found_whatever_else_cannot_be_or_it_is_refused():
+    assert form_of(unresolved).state_type is int
+    with pytest.raises(ValueError, match="cannot be looked up"):
+        form_of(unknown)
+
+
+def test_an_entry_that_its_topic_does_not_take_makes_a_dead_letter_of_its_own_record_alone():
+    def grown(record: Record, state: State[bytes]) -> bytes:
+        state.set("n", bytes(2 << 20) if record.value == b"large" else b"small")
+        return b"done"
+
+    pipeline = Pipeline(grown)
+    for value in (b"x", b"large", b"x"):
+        pipeline.send(value, key=b"a")
+    found = pipeline.run()
+    assert found.values("output") == [b"done"] * 2
+    assert "max.message.bytes" in found.dead_letters[0].error
+
+
+@pytest.mark.parametrize("settings", [{"HAPAX_CALL__CONCURRENCY": "2"}, {"HAPAX_APP": "input"}])
+def test_what_does_not_go_with_state_is_refused_in_tests_as_well(settings):
+    settings = {"HAPAX_INPUT__TOPICS": "input-state", **settings}
+    with pytest.raises(ConfigurationError, match="keeps state"):
+        Pipeline(count, settings)
 
 
 # -- expiry -------------------------------------------------------------------------------
@@ -204,11 +243,24 @@ def batch(first: int, *keys: bytes) -> Batch:
 def test_a_batch_is_not_begun_while_the_store_is_not_where_the_group_is():
     store = MemoryState()
     state = KeyedState(store, "app-state")
-    with pytest.raises(StateBehindError) as error:
+    with pytest.raises(StateUnreadError) as error:
         state.begin(batch(5, b"a"), {WHERE: 5})
     assert error.value.places == {WHERE: 5}
     store.progress[WHERE] = 5
     state.begin(batch(5, b"a"), {WHERE: 5})
+
+
+def test_between_what_is_committed_and_the_first_record_the_store_may_be_anywhere():
+    store = MemoryState()
+    state = KeyedState(store, "app-state")
+    for at, unread in ((4, True), (5, False), (7, False), (8, False), (9, True)):
+        state.forget([WHERE])
+        store.progress[WHERE] = at
+        if not unread:
+            state.begin(batch(8, b"a"), {WHERE: 5})
+            continue
+        with pytest.raises(StateUnreadError):
+            state.begin(batch(8, b"a"), {WHERE: 5})
 
 
 def test_progress_alone_moves_the_store_only_where_it_is_sure():

@@ -10,7 +10,7 @@ import typer
 from hapax.commands import screen
 
 if TYPE_CHECKING:
-    from hapax.operations.state import Kept
+    from hapax.operations.state import KeptValue
 
 app = typer.Typer(
     name="state", help="Show and export what a transform keeps.", no_args_is_help=True
@@ -41,7 +41,7 @@ def show(
     if as_json:
         screen.print_json([_figures(one) for one in found])
     elif found:
-        columns: screen.Columns[Kept] = {
+        columns: screen.Columns[KeptValue] = {
             "partition": lambda one: one.partition,
             "name": lambda one: one.name,
             "value": _text,
@@ -70,7 +70,7 @@ def export() -> None:
             typer.echo(json.dumps(_figures(one)))
 
 
-def _figures(one: Kept) -> dict[str, Any]:
+def _figures(one: KeptValue) -> dict[str, Any]:
     from hapax.core.state import due_ms
 
     due = due_ms(one.value)
@@ -83,7 +83,7 @@ def _figures(one: Kept) -> dict[str, Any]:
     }
 
 
-def _value(one: Kept) -> Any:
+def _value(one: KeptValue) -> Any:
     import msgspec
 
     from hapax.core.state import content_of
@@ -91,11 +91,11 @@ def _value(one: Kept) -> Any:
     return msgspec.to_builtins(msgspec.msgpack.decode(content_of(one.value)))
 
 
-def _text(one: Kept) -> str:
+def _text(one: KeptValue) -> str:
     return screen.printable(json.dumps(_value(one), ensure_ascii=False))
 
 
-def _expiry(one: Kept) -> str:
+def _expiry(one: KeptValue) -> str:
     from hapax.core.state import due_ms
 
     due = due_ms(one.value)

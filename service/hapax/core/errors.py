@@ -88,12 +88,12 @@ class SchemasUnavailableError(HapaxError):
         self.refused = refused
 
 
-class StateUnreadable(HapaxError):  # noqa: N818 - as Poison, raised in a call
+class StateTypeError(HapaxError):
     """A value of the state is not of the type that the transform expects: the process leaves."""
 
 
-class StateBehindError(HapaxError):
-    """Retriable: the state of these partitions is not where the group is; they wait for it.
+class StateUnreadError(HapaxError):
+    """Retriable: the state of these partitions is still to be read; they wait for it.
 
     ``places``: by partition, the offset at which it must be.
     """

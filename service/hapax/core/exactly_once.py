@@ -239,6 +239,8 @@ class ExactlyOnce:
         except (BatchAbortedError, ProducerDeadError) as error:
             error.transaction_s = self._clock.monotonic() - began_s
             if isinstance(error, BatchAbortedError):
+                if self._state is not None and error.resolved:
+                    self._state.put_back()
                 # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
                 blamed = {plan.sources[index]: why for index, why in error.refused.items()}
                 error.culprits = {

@@ -7,9 +7,9 @@ batch  what the calls before it have changed; dropped when the transaction is ab
 store  what committed transactions have changed, and nothing else
 
 The changes of a batch are messages of its transaction, to the changelog: a compacted topic with as
-many partitions as the input. The store takes them when the commit is known. So it is behind Kafka
-at worst, by changes that the changelog has, and never ahead (KIP-892 brought the same to Kafka
-Streams 4.4). Before a batch is called, its partitions must be where the group is: ``begin``.
+many partitions as the input. The store takes them when the commit is known, so it never has what
+Kafka may not have; what it lacks is in the changelog (KIP-892 brought the same to Kafka Streams
+4.4). Before a batch is called, the store must be where the group is: ``begin``.
 
 After an abort every record of the batch is called again, for what it saw may be undone.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from hapax.core.errors import StateBehindError
+from hapax.core.errors import StateUnreadError
 from hapax.core.headers import SOURCE
 from hapax.core.records import Message
 from hapax.core.state import Answered, State, Stated, changelog_key, due_ms, prefix_of
@@ -42,6 +42,9 @@ EXPIRED_MIN: Final = 100
 """So many entries that have expired are deleted with a batch, or as many as it has records."""
 
 
+ENTRY_BYTES_MAX: Final = 1 << 20
+
+
 class StateStore(Protocol):
     """What is committed, by entry, and for each input partition how far. One thread only."""
 
@@ -57,8 +60,13 @@ class StateStore(Protocol):
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
         """Return entries of a partition that have expired by then, the first ones first."""
 
-    def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
-        """Take what a committed transaction has changed, and how far it has come."""
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, newest: Progress
+    ) -> None:
+        """Take what a committed transaction has changed, and how far it has come.
+
+        ``newest``: by partition, the highest offset of a record that has changed something.
+        """
 
 
 class MemoryState:
@@ -82,7 +90,9 @@ class MemoryState:
         found = ((due_ms(value), at) for at, value in self.values.items() if at.startswith(head))
         return [at for due, at in sorted((d, at) for d, at in found if d and d <= until_ms)][:most]
 
-    def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, _newest: Progress
+    ) -> None:
         self.progress |= progress
         for entry, value in changes.items():
             if value is None:
@@ -104,17 +114,21 @@ class KeyedState:
         store: StateStore,
         topic: str,
         announce: Callable[[dict[int, int]], object] = lambda _ends: None,
+        *,
+        bytes_max: int = ENTRY_BYTES_MAX,
     ) -> None:
         """``topic``: the changelog.
 
         ``announce``: hears before it is sent which message of a plan is the last of a partition of
-        the changelog: partitions by index.
+        the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
         """
+        self._bytes_max = bytes_max
         self._store = store
         self._topic = topic
         self._announce = announce
         self._batch: Changes = {}
         self._planned: Changes = {}
+        self._newest: Progress = {}
         self._sure: set[TopicPartition] = set()
         """Partitions in which the store is where the group is."""
         self._in_work: set[TopicPartition] = set()
@@ -139,7 +153,7 @@ class KeyedState:
 
         def called(record: Record) -> object:
             self._state = state = State(record, self._batch, self._store.get, self._decode)
-            return Answered(inner(record), state, self._batch)
+            return Answered(inner(record), state, self._batch, self._bytes_max)
 
         return called
 
@@ -162,21 +176,35 @@ class KeyedState:
         return stated
 
     def begin(self, batch: Batch, processed: Progress) -> None:
-        """Forget what a batch that failed has changed; raise StateBehindError.
+        """Forget what a batch that failed has changed; raise StateUnreadError.
 
-        ``processed``: by partition, up to where the group has committed.
+        ``processed``: by partition, up to where records have had their effect.
         """
         self.clear()
-        due = {where: processed.get(where, first) for where, first in batch.first.items()}
-        if behind := self.behind(due):
-            raise StateBehindError(behind)
+        unread: Progress = {}
+        for where, first in batch.first.items():
+            if where in self._sure:
+                continue
+            at = self._store.position(where)
+            # Between what is committed and the first record there may be markers, and no record.
+            if at is not None and processed.get(where, first) <= at <= first:
+                self._sure.add(where)
+            else:
+                unread[where] = first
+        if unread:
+            raise StateUnreadError(unread)
 
-    def behind(self, places: Progress) -> Progress:
+    def put_back(self) -> None:
+        """Take note that the transaction is not committed, for certain."""
+        self._sure |= self._in_work
+        self._in_work = set()
+
+    def unread(self, places: Progress) -> Progress:
         """Return those of the places at which the store is not; of the others it is sure."""
-        behind = {where: at for where, at in places.items() if self._store.position(where) != at}
-        self._sure.update(places.keys() - behind.keys())
-        self.forget(behind)
-        return behind
+        unread = {where: at for where, at in places.items() if self._store.position(where) != at}
+        self._sure.update(places.keys() - unread.keys())
+        self.forget(unread)
+        return unread
 
     def clear(self) -> None:
         """Forget what calls have changed."""
@@ -206,6 +234,11 @@ class KeyedState:
         self._announce({index: partition for partition, index in ends.items()})
         plan.messages, plan.sources = messages, sources
         self._planned = {entry: value for entry, (_, value) in last.items()}
+        self._newest = {}
+        for index, _value in last.values():
+            topic, partition, offset = batch.coordinates(index)
+            where = (topic, partition)
+            self._newest[where] = max(offset, self._newest.get(where, -1))
         self._in_work = self._sure & plan.progress.keys()
         self._sure -= self._in_work
 
@@ -230,7 +263,7 @@ class KeyedState:
         """Take note that the planned transaction is committed."""
         planned, self._planned = self._planned, {}
         done = {where: at for where, at in progress.items() if where in self._in_work}
-        self._store.apply(planned, done)
+        self._store.apply(planned, done, self._newest)
         self._sure |= self._in_work
         self._in_work = set()
         self._batch.clear()
@@ -238,7 +271,7 @@ class KeyedState:
     def move(self, progress: Progress) -> None:
         """Take note that progress alone is committed."""
         if known := {where: at for where, at in progress.items() if where in self._sure}:
-            self._store.apply({}, known)
+            self._store.apply({}, known, {})
 
     def _message(self, record: Record, entry: bytes, value: bytes | None) -> Message:
         source = str(record.coordinates).encode()

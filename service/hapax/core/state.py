@@ -8,12 +8,12 @@ becomes of them.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 import msgspec
 
 from hapax.core.durations import given_ms
-from hapax.core.errors import Poison, StateUnreadable
+from hapax.core.errors import Poison, StateTypeError
 from hapax.core.records import Output
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ EXPIRES: Final = b"\xc1"
 _DUE: Final = struct.Struct(">Q")
 _DUE_END: Final = 1 + _DUE.size
 TTL_MAX_MS: Final = 36_525 * 86_400_000
-_NAMES_MAX: Final = 128
+NAME_BYTES_MAX: Final = 128
 _HEAD: Final = struct.Struct(">II")
 _MISSING: Final[Any] = object()
 
@@ -77,6 +77,19 @@ def due_ms(value: bytes) -> int | None:
 def content_of(value: bytes) -> bytes:
     """Return the MessagePack of a value."""
     return value[_DUE_END:] if value.startswith(EXPIRES) else value
+
+
+class ChangelogPiece(NamedTuple):
+    """Some of a partition of the changelog.
+
+    changes  the last of each entry
+    next     offset after them
+    source   the highest offset of the input that they come from; -1: none says
+    """
+
+    changes: Changes
+    next: int
+    source: int
 
 
 class State(Generic[Value]):
@@ -122,7 +135,7 @@ class State(Generic[Value]):
         try:
             return self._decode(found)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise StateUnreadable(
+            raise StateTypeError(
                 f"the state {name!r} of key {self._prefix[_HEAD.size :]!r:.99} is not what the"
                 f" transform expects: {error}. Give the new type another name, or a default for"
                 " what is new in it"
@@ -158,12 +171,14 @@ class State(Generic[Value]):
 
     def _entry(self, name: str) -> bytes:
         word = name.encode()
-        if not word or len(word) > _NAMES_MAX or b"\0" in word:
-            raise Poison(f"{name!r:.150} is no name of a state: 1 to {_NAMES_MAX} bytes, no NUL")
+        if not word or len(word) > NAME_BYTES_MAX or b"\0" in word:
+            raise Poison(
+                f"{name!r:.150} is no name of a state: 1 to {NAME_BYTES_MAX} bytes, no NUL"
+            )
         return self._prefix + word
 
 
-class Stated(tuple[Output, ...]):  # noqa: SLOT001 - a tuple can have none
+class Stated(tuple[Output, ...]):
     """The outputs of a call, with what it has changed: a result."""
 
     changes: Changes
@@ -172,16 +187,29 @@ class Stated(tuple[Output, ...]):  # noqa: SLOT001 - a tuple can have none
 class Answered:
     """What a transform has answered, until its outputs are collected: a generator still runs."""
 
-    __slots__ = ("_batch", "_state", "answer")
+    __slots__ = ("_batch", "_bytes_max", "_state", "answer")
 
-    def __init__(self, answer: object, state: State[Any], batch: Changes) -> None:
+    def __init__(self, answer: object, state: State[Any], batch: Changes, bytes_max: int) -> None:
         self.answer = answer
         self._state = state
         self._batch = batch
+        self._bytes_max = bytes_max
 
     def result(self, outputs: tuple[Output, ...]) -> tuple[Stated, int]:
-        """Return the result, and the bytes of its changes; calls after this one see them."""
+        """Return the result, and the bytes of its changes; calls after this one see them.
+
+        Raises Poison for an entry that is larger than the changelog takes.
+        """
         stated = Stated(outputs)
         stated.changes = changes = self._state.changes
+        whole = 0
+        for entry, value in changes.items():
+            whole += (size := len(entry) + len(value or b""))
+            if size > self._bytes_max:
+                raise Poison(
+                    f"the state {parts_of(entry)[2]!r} has {size:,} bytes with its key, and its"
+                    f" topic takes {self._bytes_max:,}: keep less under one name, or raise"
+                    " max.message.bytes of the topic"
+                )
         self._batch.update(changes)
-        return stated, sum(len(entry) + len(value or b"") for entry, value in changes.items())
+        return stated, whole

@@ -22,8 +22,8 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from types import GeneratorType
+from functools import lru_cache, partial
+from types import GeneratorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,7 +36,7 @@ from hapax.core.errors import (
     PreflightError,
     RetryLater,
     SchemasUnavailableError,
-    StateUnreadable,
+    StateTypeError,
     StopError,
 )
 from hapax.core.headers import is_header, is_text
@@ -62,7 +62,7 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
-FINAL = (Poison, RetryLater, SchemasUnavailableError, StateUnreadable)
+FINAL = (Poison, RetryLater, SchemasUnavailableError, StateTypeError)
 """After these a record is not called again at once."""
 _FIELDS = ("struct_fields", "dataclass_fields", "attrs_attrs", "pydantic_fields")
 _SEVERAL = {list, tuple, GeneratorType}
@@ -177,7 +177,7 @@ def ended(
         raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)
-    if isinstance(error, DataWithoutFormat | StateUnreadable):
+    if isinstance(error, DataWithoutFormat | StateTypeError):
         return Undecided(_text(error), unset=True)
     if not isinstance(error, Exception) or not retrying.asks(error):
         text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
@@ -416,7 +416,7 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
                 f"is a class that cannot be made without arguments: {type(error).__name__}: {error}"
             ) from error
     function: Any = found
-    if not inspect.isroutine(found):
+    if not inspect.isroutine(found) and not isinstance(found, partial):
         if not callable(found):
             raise ValueError("has no __call__")
         function = found.__call__
@@ -467,16 +467,33 @@ def _parameters(function: Callable[..., Any]) -> list[Any]:
     if not given and (_yields(function) or _yields(function, asynchronous=True)):
         return [_NONE_TAKEN]
     taken = needed or places[:1]
-    if len(taken) > 2 or named or not taken or any(one.name != "state" for one in taken[1:]):  # noqa: PLR2004 - record and state
+    state = [one for one in given if one.name == "state"]
+    if taken[2:] or named or not taken or taken[1:] != state:
         raise ValueError(
             f"takes {inspect.signature(function)}: a transform takes one record, or one"
-            " list[Record]; or a record and its state, (record, state)"
+            " list[Record]; or a record and its state, (record, state), without a default"
         )
     try:
         hints = typing.get_type_hints(function)
     except (AttributeError, NameError, SyntaxError, TypeError):
         hints = {}  # names that are imported for type checkers alone
-    return [hints.get(one.name, one.annotation) for one in taken]
+    found = [hints.get(one.name, one.annotation) for one in taken]
+    return [*found[:1], *(_looked_up(one, function) for one in found[1:])]
+
+
+def _looked_up(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return the type of a state; raise ValueError when its name cannot be looked up."""
+    if not isinstance(annotation, str):
+        return annotation
+    inner = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        alone: Any = SimpleNamespace(__annotations__={"state": annotation})
+        return typing.get_type_hints(alone, inner)["state"]
+    except (AttributeError, NameError, SyntaxError, TypeError) as error:
+        raise ValueError(
+            f"takes state: {annotation}, which cannot be looked up ({error}): import its names"
+            " outside of TYPE_CHECKING, so that values can be made of that type"
+        ) from error
 
 
 def _yields(function: Callable[..., Any], *, asynchronous: bool = False) -> bool:

@@ -6,7 +6,7 @@ MemberFencedError       join the group again, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 ClientsOutdatedError    new consumer and producer: their files have changed, or they are cut off
 SchemasUnavailableError put the batch back; one partition waits (membership.py)
-StateBehindError        the same; partitions wait for their state (state_restore.py)
+StateUnreadError        the same; partitions wait for their state (state_restore.py)
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -23,7 +23,7 @@ from hapax.core.errors import (
     MemberFencedError,
     ProducerDeadError,
     SchemasUnavailableError,
-    StateBehindError,
+    StateUnreadError,
     StopError,
 )
 from hapax.core.limits import FenceBudget
@@ -46,7 +46,7 @@ REACTIONS = (
     MemberFencedError,
     ClientsOutdatedError,
     SchemasUnavailableError,
-    StateBehindError,
+    StateUnreadError,
 )
 """What ``recover`` knows how to react to."""
 BACKOFF_S = 0.02
@@ -118,7 +118,7 @@ class Recovery:
                 self._replace_member(error)
             case BatchAbortedError():
                 self._take_again(error, batch)
-            case SchemasUnavailableError() | StateBehindError():
+            case SchemasUnavailableError() | StateUnreadError():
                 self.put_back(batch)
             case ClientsOutdatedError():
                 pass  # done, also in the middle of an outage: it may come from these files

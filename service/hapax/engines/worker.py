@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hapax.core.errors import (
     ClientsOutdatedError,
     SchemasUnavailableError,
-    StateBehindError,
+    StateUnreadError,
     StopError,
 )
 from hapax.engines.idle_offsets import EndOfRun
@@ -38,7 +38,7 @@ LEAVE_S = 1.0
 """Of the time to stop, for the last commits: calls in flight have the rest."""
 
 
-_CALM = (ClientsOutdatedError, SchemasUnavailableError, StateBehindError)
+_CALM = (ClientsOutdatedError, SchemasUnavailableError, StateUnreadError)
 """After these the next batch is no smaller."""
 
 

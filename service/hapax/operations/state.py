@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
 
-class Kept(NamedTuple):
+class KeptValue(NamedTuple):
     """One value; ``value`` as the changelog has it (core/state.py)."""
 
     partition: int
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
     value: bytes
 
 
-def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> Iterator[Kept]:
+def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> Iterator[KeptValue]:
     """Yield what committed transactions have kept, by partition; ``only``: of one key.
 
     Raises PreflightError when the changelog cannot be read.
@@ -45,7 +45,7 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
     for number in partitions:
         start, end = changelog.span(number)
         found: Changes = {}
-        for piece in changelog.read(number, start, end):
+        for piece in changelog.read(("", number), start, end):
             tell(f"partition {number}", piece.next - start, end - start)
             new = piece.changes
             if only is not None:
@@ -53,4 +53,4 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
             found |= new
         for entry, value in sorted(found.items()):
             if value is not None:
-                yield Kept(*parts_of(entry), value)
+                yield KeptValue(*parts_of(entry), value)

@@ -1,28 +1,28 @@
 """The state of this process's partitions, in LMDB: a cache of the changelog that survives kills.
 
-One database holds entries, the other a row for each input partition: how far both logs are taken.
+One database holds entries, another a row for each input partition: how far both logs are taken.
 One write transaction changes both, so that a process that is killed leaves either all of a Kafka
-transaction or nothing. Pages are not synced: a kill takes nothing from the system's cache, and
-what a machine loses with its power is read from the changelog again. That it may be lost is known
-by the id of the boot: only a store that was closed is taken from another one.
+transaction or nothing, and one read transaction sees both. Pages are not synced: a kill takes
+nothing from the system's cache, and what a machine loses with its power is read from the changelog
+again. That it may be lost is known by the id of the boot: only a store that was closed is taken
+from another one.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import time
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import lmdb
 import msgspec
 
 from hapax.core.errors import PreflightError, StopError
-from hapax.core.state import EXPIRES
+from hapax.core.state import EXPIRES, NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,15 +39,18 @@ _NOTE: Final = b"note"
 _NO_BOOT: Final = b"-"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _HELD: Final = "another process uses this folder: give each its own HAPAX_STATE__DIR"
+_DAMAGED: Final = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError)
+_AT_ONCE: Final = 10_000
+"""Entries that are deleted in one transaction: the worker waits for its end."""
 
 
-class Row(msgspec.Struct, array_like=True):
+class StatePosition(msgspec.Struct, array_like=True):
     """How far one input partition is.
 
     of         ids of what it was read from: cluster, input topic, changelog
     input      next offset of the input; None: the changelog is being read
     changelog  next offset of its partition of the changelog
-    source     the highest offset of the input with changes here; -1: there are none
+    source     the highest offset of the input whose record has changed something; -1: none has
     seen_s     when it was last known to be where the group is, in Unix seconds
     """
 
@@ -59,13 +62,17 @@ class Row(msgspec.Struct, array_like=True):
 
 
 class LmdbStore:
-    """Entries and rows. The thread of the worker reads and applies; another one restores."""
+    """Entries and rows. The thread of the worker reads and applies; another one restores.
 
-    def __init__(self, folder: Path, size_bytes: int) -> None:
+    of  ids of what is read now; rows of anything else count for nothing
+    """
+
+    def __init__(self, folder: Path, size_bytes: int, of: tuple[str, ...]) -> None:
         """Open or make it. Raises PreflightError when the folder is of no use."""
+        self.of = of
         self._size_bytes = size_bytes
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder)
             self._environment = self._opened(folder)
         except (OSError, lmdb.Error) as error:
@@ -78,9 +85,8 @@ class LmdbStore:
         self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
         self._next: dict[int, int] = {}
-        self._known: dict[TopicPartition, Row] = {}
 
-    # -- what the core asks -----------------------------------------------------------------
+    # -- what the core asks, of one snapshot --------------------------------------------------
 
     def get(self, entry: bytes) -> bytes | None:
         """See the port."""
@@ -94,11 +100,13 @@ class LmdbStore:
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
         """See the port."""
         found: dict[bytes, bytes] = {}
-        head = prefix if len(prefix) <= _KEY_MAX else prefix[:4]
-        for first in {head, prefix[:4] + _LONG}:
+        heads = [prefix] if len(prefix) <= _KEY_MAX else []
+        if len(prefix) + NAME_BYTES_MAX > _KEY_MAX:
+            heads.append(prefix[:4] + _LONG)
+        for head in heads:
             with self._reader.cursor() as cursor:
-                there = cursor.set_range(first)
-                while there and cursor.key().startswith(first):
+                there = cursor.set_range(head)
+                while there and cursor.key().startswith(head):
                     entry, value = _whole(*cursor.item())
                     if entry.startswith(prefix):
                         found[entry] = value
@@ -107,8 +115,8 @@ class LmdbStore:
 
     def position(self, where: TopicPartition) -> int | None:
         """See the port."""
-        row = self.row(where)
-        return None if row is None else row.input
+        row = self._row(self._reader, where)
+        return None if row is None or row.of != self.of else row.input
 
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
         """See the port. Rows of the index whose entry was changed since go with the next write."""
@@ -128,83 +136,91 @@ class LmdbStore:
                 there = cursor.next()
         return found
 
-    def apply(self, changes: Mapping[bytes, bytes | None], progress: Progress) -> None:
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, newest: Progress
+    ) -> None:
         """See the port."""
         now_s = time.time()
         rows = {}
         for where, at in progress.items():
-            row = self.row(where)
-            if row is not None:
+            row = self._row(self._reader, where)
+            if row is not None and row.of == self.of and row.input is not None:
                 end = self._next.pop(where[1], row.changelog)
-                rows[where] = Row(row.of, at, end, max(row.source, at - 1), now_s)
+                source = max(row.source, newest.get(where, -1))
+                rows[where] = StatePosition(row.of, at, end, source, now_s)
         self._write(changes, rows, self._done_with(changes))
         self.refresh()
 
-    def _done_with(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
-        swept, self._swept = self._swept, {}
-        return [at for entry, at in swept.items() if entry == at or changes.get(entry, b"") is None]
-
     def placed(self, partition: int, error: object, message: Any) -> None:
         """Take the delivery report of the last message of a partition of the changelog."""
-        if error is None:
-            self._next[partition] = message.offset() + 1
+        offset = None if error is not None else message.offset()
+        if offset is not None:
+            self._next[partition] = offset + 1
 
-    # -- what a restore asks ----------------------------------------------------------------
+    def refresh(self) -> None:
+        """Let the worker's thread see what was restored, and pages of before be used again."""
+        self._reader.abort()
+        self._reader = self._environment.begin(db=self._entries)
 
-    def row(self, where: TopicPartition) -> Row | None:
+    # -- what a restore asks ------------------------------------------------------------------
+
+    def row(self, where: TopicPartition) -> StatePosition | None:
         """Return how far a partition is; None: nothing of it is here."""
-        if where not in self._known:
-            with self._environment.begin(db=self._rows) as reader:
-                found = reader.get(_name(where))
-            if found is None:
-                return None
-            self._known[where] = msgspec.msgpack.decode(found, type=Row)
-        return self._known[where]
+        with self._environment.begin() as reader:
+            return self._row(reader, where)
 
     def restore(
-        self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: Row
+        self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
     ) -> None:
         """Take what was read from the changelog."""
         self._write(changes, {where: row})
 
     def drop(self, where: TopicPartition) -> None:
-        """Keep nothing of a partition."""
-        head = where[1].to_bytes(4, "big")
-        self._known.pop(where, None)
-        with self._writing() as writer:
-            writer.delete(_name(where), db=self._rows)
-            for database in (self._entries, self._index):
-                with writer.cursor(database) as cursor:
-                    there = cursor.set_range(head)
-                    while there and cursor.key().startswith(head):
-                        there = cursor.delete()
+        """Keep nothing of a partition: its row first, and what lasts in pieces."""
+        head, number = where[1].to_bytes(4, "big"), f"/{where[1]}".encode()
+        with self._writing() as writer, writer.cursor(self._rows) as cursor:
+            there = cursor.first()
+            while there:
+                there = cursor.delete() if cursor.key().endswith(number) else cursor.next()
+        for database in (self._entries, self._index):
+            more = True
+            while more:
+                with self._writing() as writer, writer.cursor(database) as cursor:
+                    more = _delete(cursor, head)
 
-    def refresh(self) -> None:
-        """Let the worker's thread see what was restored."""
-        self._reader.abort()
-        self._reader = self._environment.begin(db=self._entries)
+    def close(self, *, trusted: bool = True) -> None:
+        """Write all to the disk; the next start may trust it, whatever happens to the machine.
 
-    def close(self) -> None:
-        """Write all to the disk; the next start may trust it, whatever happens to the machine."""
+        ``trusted``: nothing writes to it any more.
+        """
         self._reader.abort()
         try:
             self._environment.sync(force=True)
-            self._note(self._environment, closed=True)
-            self._environment.sync(force=True)
+            if trusted:
+                self._note(self._environment, closed=True)
+                self._environment.sync(force=True)
         finally:
             self._environment.close()
-            os.close(self._lock)
+            self._lock.close()
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _row(self, reader: Any, where: TopicPartition) -> StatePosition | None:
+        found = reader.get(_name(where), db=self._rows)
+        return None if found is None else _ROW.decode(found)
+
+    def _done_with(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
+        swept, self._swept = self._swept, {}
+        return [at for entry, at in swept.items() if entry == at or changes.get(entry, b"") is None]
 
     def _write(
         self,
         changes: Mapping[bytes, bytes | None],
-        rows: Mapping[TopicPartition, Row],
+        rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
         with self._writing() as writer:
-            for entry, value in changes.items():
+            for entry, value in sorted(changes.items()):
                 key = _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
@@ -216,7 +232,6 @@ class LmdbStore:
                 writer.delete(at, db=self._index)
             for where, row in rows.items():
                 writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
-        self._known.update(rows)
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
@@ -236,11 +251,12 @@ class LmdbStore:
     def _opened(self, folder: Path) -> lmdb.Environment:
         """Open the databases, empty where what is there may be older than what it says."""
         place = folder / "lmdb"
+        environment = None
         try:
             environment = self._open(place)
             sound = self._sound(environment)
-        except lmdb.Error:
-            environment, sound = None, False
+        except _DAMAGED:
+            sound = False
         if environment is None or not sound:
             if environment is not None:
                 environment.close()
@@ -252,7 +268,12 @@ class LmdbStore:
 
     def _open(self, place: Path) -> lmdb.Environment:
         return lmdb.open(
-            str(place), map_size=self._size_bytes, max_dbs=4, sync=False, readahead=False
+            str(place),
+            map_size=self._size_bytes,
+            mode=0o600,
+            max_dbs=4,
+            sync=False,
+            readahead=False,
         )
 
     def _sound(self, environment: lmdb.Environment) -> bool:
@@ -268,15 +289,28 @@ class LmdbStore:
             writer.put(_NOTE, b" ".join((_FORM, _boot(), b"closed" if closed else b"open")))
 
 
-def _locked(folder: Path) -> int:
+_ROW: Final = msgspec.msgpack.Decoder(StatePosition)
+
+
+def _locked(folder: Path) -> BinaryIO:
     """Lock the folder for this process; raise BlockingIOError when another has it."""
-    held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    held = (folder / "lock").open("ab")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(held)
+        held.close()
         raise
     return held
+
+
+def _delete(cursor: Any, head: bytes) -> bool:
+    """Delete some of what begins so; return whether there may be more."""
+    there = cursor.set_range(head)
+    for _ in range(_AT_ONCE):
+        if not there or not cursor.key().startswith(head):
+            return False
+        there = cursor.delete()
+    return True
 
 
 def _boot() -> bytes:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from hapax.core.call_window import BLOCKING
 from hapax.core.dead_letters import DeadLetter, dead_letter
 from hapax.core.deduplicate import Claiming, ClaimOwners
-from hapax.core.errors import BatchAbortedError, ConfigurationError, StateBehindError
+from hapax.core.errors import BatchAbortedError, ConfigurationError, StateUnreadError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
@@ -34,13 +34,20 @@ from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
 from hapax.core.state import content_of, prefix_of
 from hapax.core.transform import TransformForm, form_of, load_form
-from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.engines.overlapping_calls import (
+    GatheredCalls,
+    call_limits,
+    open_transformer,
+    overlapping,
+    retrying,
+)
 from hapax.engines.watchdog import Watchdog
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema
 from hapax.settings import Settings, load_settings
 from hapax.settings.env_file import read_env_file
+from hapax.settings.rules import state_problems
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import InjectedFault, MemorySource
@@ -296,6 +303,10 @@ class Pipeline:
         self._lines: list[bytes] = []
         self._capture()
         self._watch = _CallWatch()
+        if form.stateful:
+            overlap = overlapping(form, limits)
+            if problems := list(state_problems(self.settings, overlap=overlap)):
+                raise ConfigurationError(problems)
         self._store = MemoryState()
         state = KeyedState(self._store, self.settings.state_topic)
         self._state = state if form.stateful else None
@@ -355,7 +366,7 @@ class Pipeline:
         while (batch := self._source.take(self.settings.transaction.records_max, 0.0)).records:
             try:
                 result = self._core.run(batch, {}, 1)
-            except StateBehindError as error:
+            except StateUnreadError as error:
                 self._store.progress |= error.places
                 self._source.rewind(batch.first)
                 continue

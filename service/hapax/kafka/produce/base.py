@@ -72,6 +72,9 @@ class OutputTopics:
     def awake(self) -> bool:
         return bool(self._rules)
 
+    def require(self, name: str) -> None:
+        self._used.add(name)
+
     def meet(self, names: Collection[str]) -> None:
         self._there = frozenset(names)
 
@@ -223,8 +226,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, settings: Settings, properties: dict[str, Any], native: NativePath | None = None
     ) -> ProducerConfig:
-        output = settings.output.topic
-        topics = {output, settings.dead_letter.topic or output, settings.state_topic}
+        topics = {settings.output.topic, settings.dead_letter.topic or settings.output.topic}
         return cls(
             properties=properties,
             required_topics=frozenset(topics),
@@ -273,6 +275,12 @@ class KafkaProducing:
         self.doubts: list[str] = []
         """What may have been sent twice; always empty without transactions, where that is only a
         duplicate."""
+
+    def require(self, topic: str) -> None:
+        """Write to a further topic whose loss is no record's fault."""
+        required = self._config.required_topics | {topic}
+        self._config = msgspec.structs.replace(self._config, required_topics=required)
+        self._topics.require(topic)
 
     @property
     def age_s(self) -> float:

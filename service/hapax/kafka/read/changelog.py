@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.errors import PreflightError
+from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE, coordinates
-from hapax.core.state import entry_of
+from hapax.core.state import ChangelogPiece, entry_of
 from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.properties import admin_properties, build
@@ -24,50 +24,49 @@ if TYPE_CHECKING:
     from hapax.core.state import Changes
     from hapax.settings import Settings
 
-_ANSWER_S = 30.0
-
-
-class Piece(NamedTuple):
-    """Some of a partition.
-
-    changes  the last of each entry
-    next     offset after them
-    source   the highest offset of the input that they come from; -1: none says
-    """
-
-    changes: Changes
-    next: int
-    source: int
+_ANSWER_S: Final = 30.0
+_DAY_MS, _MESSAGE_BYTES = 86_400_000, 1_048_588
+"""Kafka's defaults of delete.retention.ms and max.message.bytes."""
+OVERHEAD_BYTES: Final = 500
+"""Of a record beyond its key and value, in a set of its own."""
 
 
 class Changelog:
-    """Reads partitions of one changelog. Methods raise PreflightError when no broker answers."""
+    """Reads partitions of one changelog. Methods raise PreflightError when no broker answers.
+
+    kept_s     half of the time for which deleted entries stay in the log
+    bytes_max  largest key and value of an entry
+    """
 
     def __init__(self, settings: Settings) -> None:
+        """Ask what the topic is; its settings are taken for Kafka's where they may not be read."""
         self._settings = settings
         self.topic = settings.state_topic
+        found = topic_settings(reader_properties(settings), {self.topic})
+        self._configured = found.get(self.topic, {})
+        self.kept_s = self._number("delete.retention.ms", _DAY_MS) / 2000
+        self.bytes_max = self._number("max.message.bytes", _MESSAGE_BYTES) - OVERHEAD_BYTES
 
-    def problems(self, partitions: int) -> list[str]:
-        """Return why it cannot hold the state of an input with so many partitions."""
-        found = topic_settings(reader_properties(self._settings), {self.topic})
+    def _number(self, name: str, usual: int) -> int:
+        return int(self._configured.get(name, usual))
+
+    def problems(self, partitions: int) -> Iterator[str]:
+        """Yield why it cannot hold the state of an input with so many partitions."""
+        what = f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state,"
         with closing(BlockingOffsets(self._settings)) as client:
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
-        policy = found.get(self.topic, {}).get("cleanup.policy", "compact")
+        policy = self._configured.get("cleanup.policy", "compact")
         if count != partitions:
             has = f"has {count} partitions" if count else "does not exist or may not be read"
-            problem = (
-                f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state, {has}, and the input"
-                f" has {partitions}: create it with as many, and cleanup.policy=compact"
+            yield (
+                f"{what} {has}, and the input has {partitions}: create it with as many, and"
+                " cleanup.policy=compact"
             )
-            return [problem]
-        if policy != "compact":
-            problem = (
-                f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state, has"
-                f" cleanup.policy={policy}, which deletes what is not changed for a while: set it"
-                " to compact"
+        elif policy != "compact":
+            yield (
+                f"{what} has cleanup.policy={policy}, which deletes what is not changed for a"
+                " while: set it to compact"
             )
-            return [problem]
-        return []
 
     def ids(self, topic: str) -> tuple[str, ...]:
         """Return Kafka's ids of the cluster, of an input topic and of the changelog."""
@@ -87,15 +86,21 @@ class Changelog:
         """Return where the log begins, and where it ends now, open transactions included.
 
         Those are waited for by who reads: what is committed with an offset of the group may be
-        visible a moment later than that.
+        visible a moment later than that. StopError: there is no such partition.
         """
         where: TopicPartition = (self.topic, partition)
         with closing(BlockingOffsets(self._settings)) as client:
+            if where not in client.partitions([self.topic]):
+                raise StopError(
+                    f"topic {self.topic}, which keeps the state, has no partition {partition}: add"
+                    " partitions until it has as many as the input"
+                )
             low, high = client.log_starts([where]), client.high_watermarks([where])
         return low[where], high[where]
 
-    def read(self, partition: int, start: int, end: int) -> Iterator[Piece]:
+    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
         """Yield what committed transactions have changed, in order."""
+        topic, partition = where
         spans = {(self.topic, partition): (start, end)}
         for found in RangeReader(self._settings).read(spans):
             changes: Changes = {}
@@ -105,6 +110,7 @@ class Changelog:
                     continue
                 changes[entry_of(partition, record.key)] = record.value
                 for name, value in record.headers:
-                    if name == SOURCE and (at := coordinates(value)) is not None:
+                    at = coordinates(value) if name == SOURCE else None
+                    if at is not None and at.topic == topic:
                         source = max(source, at.offset)
-            yield Piece(changes, found[-1].record.offset + 1, source)
+            yield ChangelogPiece(changes, found[-1].record.offset + 1, source)
