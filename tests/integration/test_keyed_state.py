@@ -161,7 +161,7 @@ def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(rou
 
 def test_a_group_that_begins_again_over_old_state_is_refused_with_6(route, tmp_path):
     route.write(*keyed(0, KEYS))
-    route.run_to_end()
+    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
     delete_group(route.bootstrap, route.app)
     worker = route.worker()
     worker.ends_with(6)

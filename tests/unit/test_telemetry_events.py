@@ -347,6 +347,17 @@ CASES = [
     ),
     Case("claims_recovered", {"outage_s": 4.2}, sample="dedup_store_up"),
     Case("claims_clock_jumped", {"seconds": 172_800.0}, ERROR, sample="dedup_clock_jumps_total"),
+    Case("state_awaited", line={"partitions": ["orders/3"]}, facts={"partitions": [("orders", 3)]}),
+    Case(
+        "state_restored",
+        line={"partition": "orders/3", "changes": 5, "seconds": 0.25},
+        facts={"partition": ("orders", 3), "changes": 5, "lasted_s": 0.25},
+    ),
+    Case(
+        "state_unread",
+        line={"level": "error", "partition": "orders/3", "reason": "no leader"},
+        facts={"partition": ("orders", 3), "reason": "no leader"},
+    ),
     Case(
         "schemas_unavailable",
         {"reason": "503"},

@@ -60,6 +60,13 @@ class Restored(NamedTuple):
     lasted_s: float
 
 
+class Keyed(NamedTuple):
+    """State, and what holds partitions until theirs has come."""
+
+    state: KeyedState
+    hold: StateHold
+
+
 class GroupMovedBackError(PositionLostError):
     """The changelog has changes of records that the group has not committed."""
 
@@ -104,7 +111,7 @@ def _usable(
     span: tuple[int, int],
     at: int,
 ) -> bool:
-    """Whether what is there is a part of the changelog that only has to be read on."""
+    """Whether the row is a part of the changelog that only has to be read on."""
     young = 0 <= time.time() - row.seen_s < changelog.kept_s
     return row.of == store.of and young and span[0] <= row.changelog <= span[1] and row.source < at
 

@@ -249,7 +249,7 @@ class LmdbStore:
             ) from error
 
     def _opened(self, folder: Path) -> lmdb.Environment:
-        """Open the databases, empty where what is there may be older than what it says."""
+        """Open the databases, empty where they may be older than they say."""
         place = folder / "lmdb"
         environment = None
         try:

@@ -64,12 +64,12 @@ if TYPE_CHECKING:
     from hapax.core.transform import Transformer, TransformForm
     from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls
+    from hapax.engines.state_restore import Keyed
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events import Events
-    from hapax.wiring.state import Keyed
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
 

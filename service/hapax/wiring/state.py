@@ -6,11 +6,11 @@ import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hapax.core.errors import PreflightError
 from hapax.core.keyed_state import KeyedState
-from hapax.engines.state_restore import StateHold
+from hapax.engines.state_restore import Keyed, StateHold
 from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.read.changelog import Changelog
 from hapax.state.lmdb_store import LmdbStore
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 _ANSWER_S: Final = 10.0
-
-
-class Keyed(NamedTuple):
-    """State, and what holds partitions until theirs is there."""
-
-    state: KeyedState
-    hold: StateHold
 
 
 def keyed_state(
