@@ -40,6 +40,8 @@ REGISTRY = prometheus.CollectorRegistry()
 _GIVEN: ContextVar[Given | None] = ContextVar("given", default=None)
 _FOUND: dict[str, tuple[Definition, Counter | Histogram]] = {}
 _LOCK = Lock()
+_KNOWN: list[Any] = []
+"""The process's logger, and what is made of it for business code."""
 
 
 class _Log:
@@ -63,7 +65,10 @@ def _logger() -> Any:
         logs.configure_logs(
             "info", to=lambda line: sys.stderr.write(f"{line.decode()}\n"), instance=name
         )
-    return logs.of_business(_at_hand)
+    own = logs.LOGGERS[0]
+    if not _KNOWN or _KNOWN[0] is not own:
+        _KNOWN[:] = [own, logs.of_business(_at_hand)]
+    return _KNOWN[1]
 
 
 def _at_hand(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
+from hapax.settings.secrets import Strike
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Executor, Health
 from hapax.telemetry.logs import Format, Level, configure_logs
@@ -513,6 +514,18 @@ def test_a_line_for_google_cloud_has_its_special_fields_and_ours_as_they_are(
     assert special == {"labels": labels, "trace": f"{path}0af7", "spanId": "b7ad"}
     assert logged["stack_trace"].endswith("ValueError: price")
     assert {"level", "timestamp", "exception", "trace_id"}.isdisjoint({*traced, *logged})
+
+
+@pytest.mark.parametrize("form", ["json", "ecs", "gcp", "console"])
+def test_no_form_of_lines_shows_a_secret_in_texts_fields_and_tracebacks(form):
+    stream = io.TextIOWrapper(io.BytesIO(), write_through=True)
+    logger = configure_logs("info", form, stream=stream, strike=Strike({"hunter2-secret"}))
+    try:
+        raise ValueError("refused: hunter2-secret")
+    except ValueError:
+        logger.exception("library_logged", text="as hunter2-secret", fields={"a": "hunter2-secret"})
+    written = cast("io.BytesIO", stream.buffer).getvalue()
+    assert (b"hunter2" in written, written.count(b"***") >= 3) == (False, True)
 
 
 def test_a_consumer_that_no_broker_answers_is_told_once_and_once_more_when_one_does(told):
