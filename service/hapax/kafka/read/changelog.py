@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import PreflightError, StopError
-from hapax.core.headers import SOURCE, coordinates
+from hapax.core.headers import SOURCE
 from hapax.core.state import ChangelogPiece, entry_of
 from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.client_log import kafkas_id
@@ -100,7 +100,7 @@ class Changelog:
 
     def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
         """Yield what committed transactions have changed, in order."""
-        topic, partition = where
+        partition, place = where[1], f"{where[0]}/{where[1]}/".encode()
         spans = {(self.topic, partition): (start, end)}
         for found in RangeReader(self._settings).read(spans):
             changes: Changes = {}
@@ -110,7 +110,7 @@ class Changelog:
                     continue
                 changes[entry_of(partition, record.key)] = record.value
                 for name, value in record.headers:
-                    at = coordinates(value) if name == SOURCE else None
-                    if at is not None and at.topic == topic:
-                        source = max(source, at.offset)
+                    if name == SOURCE and value and value.startswith(place):
+                        digits = value[len(place) :]
+                        source = max(source, int(digits) if digits.isdigit() else -1)
             yield ChangelogPiece(changes, found[-1].record.offset + 1, source)
