@@ -8,10 +8,10 @@ import time
 import pytest
 
 from hapax.sandbox import SandboxTopic
-from tests.kit.commands import run_captured
+from tests.kit.commands import output_of, run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
-from tests.kit.topics import Given, delete_group, read_back
+from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
 
 HAPAX = (sys.executable, "-m", "hapax")
@@ -159,11 +159,12 @@ def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(rou
     whole(route, 2 * KEYS)
 
 
-def test_a_group_that_begins_again_over_old_state_is_refused_with_6(route, tmp_path):
+def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
     route.write(*keyed(0, KEYS))
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    delete_group(route.bootstrap, route.app)
-    worker = route.worker()
+    words = [*HAPAX, "offsets", "set", route.source, "earliest", "--yes"]
+    output_of(words, env=route.environment(INSTANCE="w-0"))
+    worker = route.worker(GROUP__MEMBERSHIP="dynamic")
     worker.ends_with(6)
     assert "the state has changes of record" in worker.text()
 

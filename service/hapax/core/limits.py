@@ -146,7 +146,7 @@ class Pace:
     Slow business code must not hold a batch for minutes: revokes, probes and SIGTERM wait for it.
     Starts small, grows at most fourfold per batch, and follows the measured time per record. What a
     batch takes whatever its size (the way to a claim store, a machine without free processor time)
-    is told from that by two sizes: smaller batches would not be quicker, and lose the rate (with a
+    is distinguished by two sizes: smaller batches would not be quicker, and lose the rate (with a
     store 250 ms away they came down to one record each).
     Where brokers take longer for a transaction than the interval, whatever its size, a batch may
     work as long as its transaction takes: smaller ones would lose the rate to their number, and the
