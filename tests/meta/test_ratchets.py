@@ -19,7 +19,7 @@ SERVICE = ROOT / "service"
 LINES_MAX = 56_024
 FILES_MAX = 268
 CODE_LINES_MAX = 39_382
-TEST_LINES_MAX = 84_598
+TEST_LINES_MAX = 84_600
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 74_710
 """Without docs/world, whose tables are made from a record."""
