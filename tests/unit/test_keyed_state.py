@@ -7,9 +7,10 @@ import pytest
 from hapax import Record, State
 from hapax.core.errors import ConfigurationError, StateUnreadError
 from hapax.core.keyed_state import KeyedState, MemoryState
+from hapax.core.plan import Plan
 from hapax.core.record_path import Batch
 from hapax.core.records import Output
-from hapax.core.state import changelog_key, entry_of, prefix_of
+from hapax.core.state import EXPIRES, changelog_key, entry_of, prefix_of
 from hapax.core.transform import form_of
 from hapax.testing import Pipeline
 from tests.kit import keeping
@@ -201,6 +202,18 @@ def test_what_has_expired_is_deleted_with_a_later_batch_and_never_what_was_set_a
     pipeline.run()
     kept = {key: pipeline.state(key) for key in (b"old", b"other", b"set again")}
     assert kept == {b"old": {}, b"other": {"n": 1}, b"set again": {"n": 1}}
+
+
+def test_a_record_from_the_future_deletes_nothing_before_its_time_by_the_clock():
+    store, due = MemoryState(), EXPIRES + (2 * HOUR_MS).to_bytes(8, "big") + b"\x01"
+    entry = prefix_of(0, b"b") + b"n"
+    store.apply({entry: due}, {WHERE: 0}, {})
+    for now_ms, deleted in ((HOUR_MS, False), (2 * HOUR_MS, True)):
+        state = KeyedState(store, "app-state", now_ms=partial(int, now_ms))
+        record = Record("input", 0, 0, b"a", b"x", timestamp_ms=9 * HOUR_MS)
+        plan = Plan(messages=[], progress={WHERE: 1}, sources=[])
+        state.plan(plan, Batch([record], {WHERE: 0}, {WHERE: 1}), [()])
+        assert (len(plan.messages) == 1) == deleted
 
 
 @pytest.mark.parametrize(

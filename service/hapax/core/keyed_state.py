@@ -16,6 +16,7 @@ After an abort every record of the batch is called again, for what it saw may be
 
 from __future__ import annotations
 
+import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -116,13 +117,16 @@ class KeyedState:
         announce: Callable[[dict[int, int]], object] = lambda _ends: None,
         *,
         bytes_max: int = ENTRY_BYTES_MAX,
+        now_ms: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """``topic``: the changelog.
 
         ``announce``: hears before it is sent which message of a plan is the last of a partition of
         the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
+        ``now_ms``: Unix time; without it only records say what has expired.
         """
         self._bytes_max = bytes_max
+        self._now_ms = now_ms
         self._store = store
         self._topic = topic
         self._announce = announce
@@ -245,8 +249,9 @@ class KeyedState:
     def _expired(self, batch: Batch, done: int) -> Iterator[tuple[bytes, int]]:
         """Yield entries that have expired, each with a record of its partition.
 
-        By the newest record of the partition that was seen here; some with each batch. What the
-        batch has changed is newer than what the store says of it.
+        By the newest record of the partition that was seen here, but not before their time by the
+        clock: one record from the future must not delete what others need. Some with each batch.
+        What the batch has changed is newer than what the store says of it.
         """
         newest: dict[int, int] = {}
         for index in range(done):
@@ -255,7 +260,7 @@ class KeyedState:
             if record.timestamp_ms > self._times_ms.get(record.partition, 0):
                 self._times_ms[record.partition] = record.timestamp_ms
         for partition, index in newest.items():
-            until_ms = self._times_ms.get(partition, 0)
+            until_ms = int(min(self._times_ms.get(partition, 0), self._now_ms()))
             for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
                 yield entry, index
 

@@ -152,7 +152,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     if form.stateful:
         from hapax.wiring.state import keyed_state
 
-        keyed = keyed_state(shared, source, transaction, placed, stack)
+        keyed = keyed_state(shared, transaction, placed, stack)
     transformer = parts.transformer(shared, form, stack, keyed and keyed.state)
     state = keyed and keyed.state
     isolation = parts.isolation(shared.settings, transformer, shared.events, state)

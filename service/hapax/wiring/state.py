@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
 from hapax.core.keyed_state import KeyedState
@@ -18,17 +19,12 @@ from hapax.state.lmdb_store import LmdbStore
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from hapax.kafka.consume.source import KafkaSource
     from hapax.kafka.produce.producer import Report
     from hapax.wiring.builders import Producing, Shared
 
 
-_ANSWER_S: Final = 10.0
-
-
 def keyed_state(
     shared: Shared,
-    source: KafkaSource,
     transaction: Producing,
     placed: dict[int, Report],
     stack: ExitStack,
@@ -36,8 +32,7 @@ def keyed_state(
     """Raise PreflightError where state cannot be kept."""
     settings, topic = shared.settings, shared.settings.input.topics[0]
     changelog = Changelog(settings)
-    partitions = source.list_topics(_ANSWER_S).topics[topic].partitions
-    if problems := list(changelog.problems(len(partitions))):
+    if problems := list(changelog.problems(topic)):
         raise PreflightError(problems)
     kept = settings.state.dir is not None
     folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
@@ -49,9 +44,15 @@ def keyed_state(
         placed.clear()
         placed.update({at: partial(store.placed, number) for at, number in ends.items()})
 
-    state = KeyedState(store, settings.state_topic, announce, bytes_max=changelog.bytes_max)
+    state = KeyedState(
+        store, changelog.topic, announce, bytes_max=changelog.bytes_max, now_ms=_now_ms
+    )
     hold = StateHold(shared, state, store, changelog)
     stack.callback(lambda: store.close(trusted=hold.close()))
     assert isinstance(transaction, KafkaProducing)  # as load_calls has asked for
-    transaction.require(settings.state_topic)
+    transaction.require(changelog.topic)
     return Keyed(state, hold)
+
+
+def _now_ms() -> float:
+    return time.time() * 1000

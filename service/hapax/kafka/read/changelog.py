@@ -50,10 +50,11 @@ class Changelog:
     def _number(self, name: str, usual: int) -> int:
         return int(self._configured.get(name, usual))
 
-    def problems(self, partitions: int) -> Iterator[str]:
-        """Yield why it cannot hold the state of an input with so many partitions."""
+    def problems(self, topic: str) -> Iterator[str]:
+        """Yield why it cannot hold the state of this input."""
         what = f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state,"
         with closing(BlockingOffsets(self._settings)) as client:
+            partitions = len(client.partitions([topic]))
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
         policy = self._configured.get("cleanup.policy", "compact")
         if count != partitions:
