@@ -132,7 +132,8 @@ def _metric(wanted: Definition, meaning: str = "") -> Any:
             if len(_FOUND) >= METRICS_MAX:
                 raise ValueError(f"{name} is one metric more than {METRICS_MAX}: use labels")
             more: Any = {"buckets": buckets} if buckets else {}
-            known = _FOUND[name] = wanted, kind(name, meaning, labels, registry=REGISTRY, **more)
+            text = meaning or f"{name} of the transform"  # promtool complains where there is none
+            known = _FOUND[name] = wanted, kind(name, text, labels, registry=REGISTRY, **more)
     if known[0] != wanted:
         kind, _, labels, buckets = known[0]
         raise ValueError(f"{name} is a {kind.__name__} already, with {labels=} and {buckets=}")
