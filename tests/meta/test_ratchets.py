@@ -16,10 +16,10 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 56_032
+LINES_MAX = 56_034
 FILES_MAX = 268
-CODE_LINES_MAX = 39_388
-TEST_LINES_MAX = 84_618
+CODE_LINES_MAX = 39_390
+TEST_LINES_MAX = 84_619
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 74_735
 """Without docs/world, whose tables are made from a record."""

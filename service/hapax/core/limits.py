@@ -222,7 +222,9 @@ class Pace:
         if transaction_s > self._half_s:
             aimed = self._shrunk(records, transaction_s)
         elif (varying_s := self._varying_s(records, duration_s)) > 2 * aimed_s:
-            aimed = max(int(records * aimed_s / varying_s), 1 if self._fixed_s is not None else 2)
+            aimed = int(records * aimed_s / varying_s)
+            if self._fixed_s is None:  # a few records, perhaps the first of a process, say little
+                aimed = max(aimed, 2 if full else self.records // 2)
         elif full:
             room = self._half_s / 2 / transaction_s if transaction_s else self.GROWTH
             aimed = int(self.records * max(1.0, min(self.GROWTH, room)))
