@@ -172,11 +172,11 @@ COMPILE  = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashe
 
 lock:  ## regenerate requirements/ from pyproject.toml, keeping versions where it can
 	@test -n '$(UV)' || { echo 'uv is needed. Type: $(BIN)/pip install uv' >&2; exit 1; }
-	$(COMPILE) --extra tracing --extra registry --extra transactions \
+	$(COMPILE) --extra tracing --extra registry --extra transactions --extra state \
 	    -o requirements/worker.txt
-	$(COMPILE) --extra tracing --extra registry --extra transactions --extra spark \
+	$(COMPILE) --extra tracing --extra registry --extra transactions --extra state --extra spark \
 	    -c requirements/worker.txt -o requirements/spark.txt
-	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --extra transactions --group test --group lint \
+	$(COMPILE) --extra sandbox --extra spark --extra tracing --extra registry --extra msk-iam --extra transactions --extra state --group test --group lint \
 	    -c requirements/spark.txt -o requirements/test.txt
 	$(COMPILE) --extra sandbox -c requirements/test.txt -o requirements/sandbox.txt
 	$(subst pip compile pyproject.toml,pip compile,$(COMPILE)) --group build \

@@ -16,11 +16,12 @@ commands    the command line, one file each     transforms built-in business cod
 sandbox     real Kafka and Redis for tests      testing    a pipeline in memory, for tests
 demo        kills real workers, and counts      dev        a project of one's own
 publish     records from outside, without loss  spool      records on disk, without Kafka
-schemas     values to data, by a registry
+schemas     values to data, by a registry       state      what transforms keep, on disk
 """
 
 from hapax.core.errors import Poison, RetryLater
 from hapax.core.records import Coordinates, Output, Record
+from hapax.core.state import State
 
-__all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "__version__"]
+__all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "State", "__version__"]
 __version__ = "0.1.0"

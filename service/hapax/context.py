@@ -40,6 +40,8 @@ REGISTRY = prometheus.CollectorRegistry()
 _GIVEN: ContextVar[Given | None] = ContextVar("given", default=None)
 _FOUND: dict[str, tuple[Definition, Counter | Histogram]] = {}
 _LOCK = Lock()
+_KNOWN: list[Any] = []
+"""The process's logger, and what is made of it for business code."""
 
 
 class _Log:
@@ -63,7 +65,10 @@ def _logger() -> Any:
         logs.configure_logs(
             "info", to=lambda line: sys.stderr.write(f"{line.decode()}\n"), instance=name
         )
-    return logs.of_business(_at_hand)
+    own = logs.LOGGERS[0]
+    if not _KNOWN or _KNOWN[0] is not own:
+        _KNOWN[:] = [own, logs.of_business(_at_hand)]
+    return _KNOWN[1]
 
 
 def _at_hand(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -127,7 +132,8 @@ def _metric(wanted: Definition, meaning: str = "") -> Any:
             if len(_FOUND) >= METRICS_MAX:
                 raise ValueError(f"{name} is one metric more than {METRICS_MAX}: use labels")
             more: Any = {"buckets": buckets} if buckets else {}
-            known = _FOUND[name] = wanted, kind(name, meaning, labels, registry=REGISTRY, **more)
+            text = meaning or f"{name} of the transform"  # promtool complains where there is none
+            known = _FOUND[name] = wanted, kind(name, text, labels, registry=REGISTRY, **more)
     if known[0] != wanted:
         kind, _, labels, buckets = known[0]
         raise ValueError(f"{name} is a {kind.__name__} already, with {labels=} and {buckets=}")

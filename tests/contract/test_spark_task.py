@@ -284,7 +284,9 @@ def test_a_second_attempt_isolates_what_a_task_died_over_before_and_marks_nothin
         producer.commit_transaction(30)
     report = app.run(app.plan(member, attempt=2))
     assert dict(report.events)["records_isolated"] == ((app.input, 0), 0, 1, 1)
-    assert report.settled[0].offsets == {(app.input, 0): (0, 2)}
+    # A process for suspects may take longer to start than a batch may be held: then they are two.
+    spans = [one.offsets[app.input, 0] for one in report.settled]
+    assert (spans[0][0], spans[-1][1]) == (0, 2)
     assert app.values() == [b"A", b"B"]
 
 

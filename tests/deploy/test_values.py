@@ -256,6 +256,7 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     assert ours["envFrom"][1:] == GIVEN["extraEnvFrom"]
     assert ours["volumeMounts"][2:] == GIVEN["extraVolumeMounts"]
     assert pod["volumes"][2:] == GIVEN["extraVolumes"]
+    assert spec["volumeClaimTemplates"] == GIVEN["volumeClaimTemplates"]
     account = only(objects, "ServiceAccount")["metadata"]
     assert account["annotations"] == GIVEN["serviceAccount"]["annotations"]
     for kind in ("PodMonitor", "PrometheusRule"):

@@ -193,6 +193,7 @@ def test_the_metadata_says_what_it_is_and_under_which_licence(wheel):
         "sandbox",
         "spark",
         "tracing",
+        "state",
         "transactions",
     }
     assert "Typing :: Typed" in (metadata.get_all("Classifier") or ())

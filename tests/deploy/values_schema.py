@@ -270,6 +270,7 @@ def _values() -> Schema:
         "extraEnvFrom": _list(_k8s("EnvFromSource")),
         "extraVolumes": _named("Volume", "secrets", "scratch"),
         "extraVolumeMounts": _list(_k8s("VolumeMount")),
+        "volumeClaimTemplates": _list(_k8s("PersistentVolumeClaim")),
         "initContainers": _named("Container", "hapax"),
         "sidecars": _named("Container", "hapax"),
         "commonLabels": labels,

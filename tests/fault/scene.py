@@ -250,6 +250,11 @@ class Scene:
     def anybody(self) -> Member:
         return self._aim(self.rng.choice(self.stage.members))
 
+    @property
+    def worker(self) -> Member:
+        """Some member that runs batches itself: a driver of Spark leaves that to its tasks."""
+        return self._aim(self.rng.choice([one for one in self.stage.members if not one.is_driver]))
+
     def _aim(self, member: Member) -> Member:
         self.target = member.instance
         return member

@@ -18,6 +18,7 @@ PLANTED = [
     ("engines/direct.py", "import confluent_kafka", "One door to Kafka"),
     ("claims/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
     ("kafka/claims.py", "import redis.asyncio", "One door to Redis"),
+    ("engines/other.py", "import lmdb", "One door to the store of state"),
     ("kafka/aws.py", "import aws_msk_iam_sasl_signer", "One door to AWS"),
     ("engines/values.py", "import fastavro", "One door to the formats of values"),
     ("core/fast.py", "import hapax_fast", "One door to the native path"),

@@ -16,12 +16,12 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 54_273
-FILES_MAX = 259
-CODE_LINES_MAX = 38_171
-TEST_LINES_MAX = 83_412
+LINES_MAX = 56_034
+FILES_MAX = 268
+CODE_LINES_MAX = 39_390
+TEST_LINES_MAX = 84_619
 """Without tests/world, whose programs belong to other clients."""
-DOC_WORDS_MAX = 76_000
+DOC_WORDS_MAX = 74_735
 """Without docs/world, whose tables are made from a record."""
 IN_A_CIRCLE_MAX = 0
 """Modules that import each other in a circle, imports for types included."""

@@ -152,8 +152,8 @@ def test_without_the_import_the_function_is_called_as_it_is(monkeypatch):
 
 def test_what_the_process_for_suspects_logs_and_counts_is_here_also_when_it_dies(log):
     lines, _ = log
-    limits, names = CallLimits(), {"app": "shop", "instance": "w-0"}
-    calls = IsolatedCalls("tests.kit.noting:function", limits, 20.0, 60.0, **names)
+    function, limits = "tests.kit.noting:function", CallLimits()
+    calls = IsolatedCalls(function, limits, 20.0, 60.0, app="shop", instance="w-0")
     context.drained()
     calls.call([Record("in", 0, 7, None, b"x"), Record("in", 0, 8, None, b"x")])
     assert context.counted()['noted_calls_total{form="function"}'] == 2

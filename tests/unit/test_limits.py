@@ -176,7 +176,7 @@ def test_a_batch_starts_small_and_no_larger_than_the_limit(size):
         # A batch that its outputs ended is put back in part, and read again: the next is as small.
         ({"bytes_max": 1000}, [(40, 0.01, 4000, 0.01, 10), (10, 0.01, 100, 0.01, 20)]),
         # Slow business code shrinks batches to the interval.
-        ({}, [(500, 5.0, 500, 0.01, 10), (10, 60.0, 10, 0.01, 1)]),
+        ({}, [(500, 5.0, 500, 0.01, 10), (10, 60.0, 10, 0.01, 2), (2, 20.0, 2, 0.01, 1)]),
         # Large records bound the batch, and are remembered for a while: 10 kB each, then 5 kB.
         ({"bytes_max": 10**6}, [(500, 0.01, 5_000_000, 0.01, 100), (100, 0.01, 100, 0.01, 200)]),
         ({"bytes_max": 1}, [(500, 0.01, 0, 0.01, 2000)]),  # without values
@@ -211,6 +211,34 @@ def test_a_batch_may_work_as_long_as_its_transaction_takes(
 ):
     size.record_commit(taken, work_s, taken, transaction_s)
     assert size.records == records
+
+
+def worked(size: Pace, fixed_s: float, each_s: float, batches: int) -> list[int]:
+    """Return the sizes of full batches that work so long, with quick transactions."""
+    sizes = []
+    for _ in range(batches):
+        sizes.append(size.records)
+        size.record_commit(size.records, fixed_s + each_s * size.records, size.records, 0.01)
+    return sizes
+
+
+def test_a_store_that_is_slow_whatever_the_size_does_not_shrink_batches_to_nothing(size):
+    assert worked(size, 0.25, 5e-6, 8)[-1] == 10_000
+
+
+def test_what_records_take_is_told_from_what_any_batch_takes(size):
+    assert {*worked(size, 0.25, 0.001, 20)[10:]} <= {*range(95, 405)}
+
+
+def test_one_slow_record_that_came_alone_does_not_make_batches_small(size):
+    size.record_commit(1, 0.3, 1, 0.01)
+    assert size.records == 250
+    assert worked(size, 0.3, 5e-6, 10)[-1] == 10_000
+
+
+def test_slow_business_code_still_has_one_record_a_batch_and_is_quick_again_when_it_is(size):
+    assert worked(size, 0.0, 1.0, 6)[-3:] == [1, 1, 1]
+    assert worked(size, 0.0, 5e-6, 10)[-1] == 10_000
 
 
 def test_brokers_that_are_slow_whatever_the_size_leave_a_backlog_its_rate(size):

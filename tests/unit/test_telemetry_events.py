@@ -19,6 +19,7 @@ from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
+from hapax.settings.secrets import Strike
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Executor, Health
 from hapax.telemetry.logs import Format, Level, configure_logs
@@ -347,6 +348,17 @@ CASES = [
     ),
     Case("claims_recovered", {"outage_s": 4.2}, sample="dedup_store_up"),
     Case("claims_clock_jumped", {"seconds": 172_800.0}, ERROR, sample="dedup_clock_jumps_total"),
+    Case("state_awaited", line={"partitions": ["orders/3"]}, facts={"partitions": [("orders", 3)]}),
+    Case(
+        "state_restored",
+        line={"partition": "orders/3", "changes": 5, "seconds": 0.25},
+        facts={"partition": ("orders", 3), "changes": 5, "lasted_s": 0.25},
+    ),
+    Case(
+        "state_unread",
+        line={"level": "error", "partition": "orders/3", "reason": "no leader"},
+        facts={"partition": ("orders", 3), "reason": "no leader"},
+    ),
     Case(
         "schemas_unavailable",
         {"reason": "503"},
@@ -502,6 +514,19 @@ def test_a_line_for_google_cloud_has_its_special_fields_and_ours_as_they_are(
     assert special == {"labels": labels, "trace": f"{path}0af7", "spanId": "b7ad"}
     assert logged["stack_trace"].endswith("ValueError: price")
     assert {"level", "timestamp", "exception", "trace_id"}.isdisjoint({*traced, *logged})
+
+
+@pytest.mark.parametrize("form", ["json", "ecs", "gcp", "console"])
+def test_no_form_of_lines_shows_a_secret_in_texts_fields_and_tracebacks(form):
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, write_through=True)
+    logger = configure_logs("info", form, stream=stream, strike=Strike({"hunter2-secret"}))
+    error = ValueError("refused: hunter2-secret")
+    fields = {"text": "as hunter2-secret", "fields": {"a": "hunter2-secret"}}
+    logger.error("library_logged", exc_info=error, **fields)
+    stream.flush()
+    written = buffer.getvalue()
+    assert (b"hunter2" in written, written.count(b"***") >= 3) == (False, True)
 
 
 def test_a_consumer_that_no_broker_answers_is_told_once_and_once_more_when_one_does(told):

@@ -34,6 +34,9 @@ def dev(
     partitions: Annotated[
         int, typer.Option(min=1, max=1000, help="Of each topic of the settings.")
     ] = 4,
+    key_pointer: Annotated[
+        str, typer.Option(metavar="/POINTER", help="JSON pointer to the key in each line.")
+    ] = "",
     once: Annotated[
         bool, typer.Option("--once", help="Process standard input, show what came out, and end.")
     ] = False,
@@ -48,6 +51,7 @@ def dev(
     Examples:
       hapax dev
       hapax dev --once < events.jsonl
+      hapax dev --once --key-pointer /customer < payments.jsonl
       hapax dev --topic large-orders --set HAPAX_TRANSFORM=other:transform
     """
     screen.require_tools("dev")
@@ -67,6 +71,7 @@ def dev(
             data,
             show_record,
             _say,
+            key_pointer,
         )
         with screen.interruptible(), DevSession(Path.cwd(), options) as session:
             if once:

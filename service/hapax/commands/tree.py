@@ -14,7 +14,16 @@ import typer
 from typer.core import TyperGroup
 
 from hapax import __version__
-from hapax.commands import claims, config, dead_letters, offsets, sandbox, screen, transactions
+from hapax.commands import (
+    claims,
+    config,
+    dead_letters,
+    offsets,
+    sandbox,
+    screen,
+    state,
+    transactions,
+)
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
 from hapax.commands.demo import demo
@@ -100,7 +109,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (claims, config, dead_letters, offsets, sandbox, transactions):
+for group in (claims, config, dead_letters, offsets, sandbox, state, transactions):
     app.add_typer(group.app)
 for command in (audit, backfill, consume, demo, dev, doctor, lag, pause, publish, resume, trace):
     app.command()(command)

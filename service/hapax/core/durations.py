@@ -5,9 +5,10 @@ In settings, on the command line, and in business code.
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 QUANTITY: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))? ?([^\s0-9.]*)")
@@ -26,6 +27,17 @@ def duration_ms(text: str) -> int:
     if unit not in DURATION_UNITS:
         raise ValueError(f"{unit} is no unit of time here; {_HINT}")
     return whole_units(match[1], match[2] or "", DURATION_UNITS[unit], "a millisecond")
+
+
+def given_ms(given: object) -> int:
+    """Return the milliseconds that business code means: ``5m``, a timedelta, or seconds.
+
+    Raises ValueError, TypeError and OverflowError.
+    """
+    if isinstance(given, str):
+        return duration_ms(given)
+    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)  # type: ignore[arg-type]
+    return math.ceil(seconds * DURATION_UNITS["s"])
 
 
 def whole_units(whole: str, fraction: str, factor: int, smallest: str) -> int:

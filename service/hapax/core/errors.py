@@ -88,6 +88,21 @@ class SchemasUnavailableError(HapaxError):
         self.refused = refused
 
 
+class StateTypeError(HapaxError):
+    """A value of the state is not of the type that the transform expects: the process leaves."""
+
+
+class StateUnreadError(HapaxError):
+    """Retriable: the state of these partitions is still to be read; they wait for it.
+
+    ``places``: by partition, the offset at which it must be.
+    """
+
+    def __init__(self, places: Mapping[TopicPartition, int]) -> None:
+        super().__init__(f"the state of {len(places)} partitions is to be read from the changelog")
+        self.places = places
+
+
 class BatchAbortedError(HapaxError):
     """The transaction was rolled back, or never begun: rewind and take the batch again.
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hapax.core.deduplicate import Claiming
     from hapax.core.identity import Identified, Identity
     from hapax.core.interrupt import Interrupt
+    from hapax.core.keyed_state import KeyedState
     from hapax.core.limits import DeadLetterRate
     from hapax.core.offset_commit import Marks
     from hapax.core.plan import Plan, Planner
@@ -53,6 +54,7 @@ class Steps(msgspec.Struct, frozen=True):
     identity, claiming, transformer, planner   steps 2 to 5
     dead_letter_rate                           refuses a plan with too many failures
     decodes                                    step 4 may wait for schemas
+    state                                      of transforms that keep some
     """
 
     identity: Identity
@@ -61,6 +63,7 @@ class Steps(msgspec.Struct, frozen=True):
     planner: Planner
     dead_letter_rate: DeadLetterRate
     decodes: bool = False
+    state: KeyedState | None = None
 
 
 class ExactlyOnce:
@@ -87,6 +90,7 @@ class ExactlyOnce:
         self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
+        self._state = steps.state
         self._clock = clock
         self._interrupt = interrupt
 
@@ -157,6 +161,8 @@ class ExactlyOnce:
         plan = self._steps.planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
+        if self._state is not None:
+            self._state.plan(plan, batch, results)
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
         self._dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
@@ -167,6 +173,8 @@ class ExactlyOnce:
                 self._keep(batch, results)
             raise
         self._steps.claiming.settle(plan.progress)
+        if self._state is not None:
+            self._state.settle(plan.progress)
         self._dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
@@ -183,6 +191,8 @@ class ExactlyOnce:
         send_progress(self._source, self._transaction, progress, marks)
         self._transaction.commit()
         self._steps.claiming.settle(progress)
+        if self._state is not None:
+            self._state.move(progress)
 
     def _transform(
         self,
@@ -192,6 +202,8 @@ class ExactlyOnce:
         rejected: Mapping[Coordinates, Failure],
     ) -> list[Result | None]:
         """Return results by index, for all records or, when interrupted, for a prefix."""
+        if self._state is not None:
+            self._state.begin(batch, self._source.processed())
         if not isinstance(batch.records, RecordPath):  # which names them itself
             _name(batch, found)
         fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
@@ -206,6 +218,8 @@ class ExactlyOnce:
 
     def _keep(self, batch: Batch, results: Sequence[Any]) -> None:
         """Keep answers for a repetition; the identity is called again, which costs less."""
+        if self._state is not None:
+            return
         self._kept = {
             batch.coordinates(index): (result,) if isinstance(result, Output) else result
             for index, result in enumerate(results)
@@ -225,6 +239,8 @@ class ExactlyOnce:
         except (BatchAbortedError, ProducerDeadError) as error:
             error.transaction_s = self._clock.monotonic() - began_s
             if isinstance(error, BatchAbortedError):
+                if self._state is not None and error.resolved:
+                    self._state.put_back()
                 # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
                 blamed = {plan.sources[index]: why for index, why in error.refused.items()}
                 error.culprits = {

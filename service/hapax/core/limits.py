@@ -144,7 +144,10 @@ class Pace:
     """Sizes batches so that one takes about the aimed interval under backlog.
 
     Slow business code must not hold a batch for minutes: revokes, probes and SIGTERM wait for it.
-    Starts small, grows at most fourfold per batch, and follows the measured time per record.
+    Starts small, grows at most fourfold per batch, and follows the measured time per record. What a
+    batch takes whatever its size (the way to a claim store, a machine without free processor time)
+    is distinguished by two sizes: smaller batches would not be quicker, and lose the rate (with a
+    store 250 ms away they came down to one record each).
     Where brokers take longer for a transaction than the interval, whatever its size, a batch may
     work as long as its transaction takes: smaller ones would lose the rate to their number, and the
     backlog would grow (measured on a machine without free processor time: 700 records in 400 ms).
@@ -163,6 +166,8 @@ class Pace:
     COMMITS_MIN = 20
     """Full batches after which a size that failed comes within reach again."""
     SECOND_TRY = 1.5
+    OTHERWISE = 1.5
+    """Fewer records that take so much longer say nothing of size: something else has changed."""
     OUTPUTS = 4
 
     def __init__(
@@ -185,6 +190,10 @@ class Pace:
         self._proven = 0
         """The largest batch that took an eighth of the timeout at most, since one failed."""
         self._slow: tuple[int, float] | None = None
+        self._worked: tuple[int, float] | None = None
+        """Size and time of work of a batch, which one of another size is compared with."""
+        self._fixed_s: float | None = None
+        """What a batch works whatever its size; None: none of another size was seen."""
         self.records = max(1, min(start, records_max))
 
     @property
@@ -212,8 +221,10 @@ class Pace:
             self._proven = max(self._proven, records)
         if transaction_s > self._half_s:
             aimed = self._shrunk(records, transaction_s)
-        elif duration_s > 2 * aimed_s:
-            aimed = int(records * aimed_s / duration_s)
+        elif (varying_s := self._varying_s(records, duration_s)) > 2 * aimed_s:
+            aimed = int(records * aimed_s / varying_s)
+            if self._fixed_s is None:  # a few records, perhaps the first of a process, say little
+                aimed = max(aimed, 2 if full else self.records // 2)
         elif full:
             room = self._half_s / 2 / transaction_s if transaction_s else self.GROWTH
             aimed = int(self.records * max(1.0, min(self.GROWTH, room)))
@@ -228,6 +239,17 @@ class Pace:
                 self._ceiling = ceiling if ceiling < self._records_max else None
         by_bytes = int(self.bytes_max / self._bytes_each) if self._bytes_each else aimed
         self.records = max(1, min(aimed, by_bytes, self._records_max))
+
+    def _varying_s(self, records: int, duration_s: float) -> float:
+        """Return what the records of a batch have taken, without what any batch takes."""
+        known = self._worked
+        fewer = known is not None and records < known[0]
+        if known is None or (fewer and duration_s > self.OTHERWISE * known[1]):
+            self._worked, self._fixed_s = (records, duration_s), None
+        elif abs(records - known[0]) > known[0] / 4:
+            each_s = max(0.0, (duration_s - known[1]) / (records - known[0]))
+            self._worked, self._fixed_s = (records, duration_s), duration_s - each_s * records
+        return max(0.0, duration_s - max(0.0, self._fixed_s or 0.0))
 
     def fail(self, records: int, transaction_s: float) -> bool:
         """Learn from a transaction that did not commit; return whether the next one is smaller.

@@ -67,7 +67,7 @@ overruns every bound, because some client calls ignore their own timeout."""
 
 Why = Literal[
     "operator", "outage", "untaken",
-    "window", "waiting", "schema", "undecodable", "stop", "unplaced", "member",
+    "window", "waiting", "schema", "state", "undecodable", "stop", "unplaced", "member",
 ]  # fmt: skip
 """Reasons why a partition is not read; it is while it has none. The first three are of all."""
 

@@ -20,15 +20,13 @@ and came to other waits would hold up each other's records.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from datetime import timedelta
 from random import uniform
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hapax.core.durations import duration_ms
+from hapax.core.durations import given_ms
 from hapax.core.errors import Poison, RetryLater
 from hapax.core.headers import Retried, without_retry
 from hapax.core.records import Coordinates, Record
@@ -147,11 +145,7 @@ def delay_of(error: RetryLater) -> int:
     """Return the milliseconds that business code asks for; raise Poison for what is no delay."""
     after = error.after
     try:
-        if isinstance(after, str):
-            delay = duration_ms(after)
-        else:
-            seconds = after.total_seconds() if isinstance(after, timedelta) else float(after)
-            delay = math.ceil(seconds * SECOND_MS)
+        delay = given_ms(after)
     except (TypeError, ValueError, OverflowError) as wrong:
         raise Poison(f"RetryLater(after={after!r:.99}): {wrong}") from error
     if not SHORTEST_MS <= delay <= LONGEST_MS:

@@ -7,6 +7,7 @@ called through call_window.py, concurrently. The form is recognised by signature
 ``async def f(record)``           one record; calls overlap on an event loop
 ``def f(records: list[Record])``  a list of records; answers for each of them, in their order
 ``async def f(records: list[Record])``  both
+``def f(record, state)``          one record, and the state of its key (state.py)
 
 Each may also be the ``__call__`` of a class, which is made once and may have ``setup`` and
 ``teardown`` (plain or async), or what a context manager without parameters yields: what is opened
@@ -21,8 +22,8 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from types import GeneratorType
+from functools import lru_cache, partial
+from types import GeneratorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,6 +36,7 @@ from hapax.core.errors import (
     PreflightError,
     RetryLater,
     SchemasUnavailableError,
+    StateTypeError,
     StopError,
 )
 from hapax.core.headers import is_header, is_text
@@ -43,6 +45,7 @@ from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.retry_later import OFF, Retrying, delay_of
+from hapax.core.state import Answered
 from hapax.core.working_folder import import_own, shadowed_files
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ PARTITION_MAX, TIMESTAMP_MAX = 2**31 - 1, 2**63 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 OUTPUT_BYTES_MAX = 128 << 20
 """Of one record. The process holds them until their transaction has ended."""
-FINAL = (Poison, RetryLater, SchemasUnavailableError)
+FINAL = (Poison, RetryLater, SchemasUnavailableError, StateTypeError)
 """After these a record is not called again at once."""
 _FIELDS = ("struct_fields", "dataclass_fields", "attrs_attrs", "pydantic_fields")
 _SEVERAL = {list, tuple, GeneratorType}
@@ -174,7 +177,7 @@ def ended(
         raise error
     if isinstance(error, SchemasUnavailableError):
         return Undecided(_text(error), error.key, error.refused)
-    if isinstance(error, DataWithoutFormat):
+    if isinstance(error, DataWithoutFormat | StateTypeError):
         return Undecided(_text(error), unset=True)
     if not isinstance(error, Exception) or not retrying.asks(error):
         text = f"{_text(error)}; {OFF}" if isinstance(error, RetryLater) else _text(error)
@@ -214,6 +217,10 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
     if type(answer) is Output:
         outputs: tuple[Output, ...] = (answer,)
         size = 0
+    elif type(answer) is Answered:
+        outputs, size = sized_outputs(answer.answer, bytes_max)
+        stated, more = answer.result(outputs)
+        return stated, size + more
     else:
         outputs, size = _collected(answer, bytes_max)
     for output in outputs:
@@ -348,6 +355,7 @@ class TransformForm(msgspec.Struct, frozen=True):
     annotation    of its parameter: ``data_type`` reads it
     context       ``function`` makes a context manager; what it yields is the transform, whose own
                   form is known when it has been entered
+    stateful      it takes the state of the record's key as well; ``state_type``: of its values
     """
 
     function: Callable[..., Any]
@@ -357,6 +365,8 @@ class TransformForm(msgspec.Struct, frozen=True):
     teardown: Callable[[], Any] | None = None
     context: bool = False
     annotation: Any = None
+    stateful: bool = False
+    state_type: Any = Any
 
     @property
     def plain(self) -> bool:
@@ -406,13 +416,13 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
                 f"is a class that cannot be made without arguments: {type(error).__name__}: {error}"
             ) from error
     function: Any = found
-    if not inspect.isroutine(found):
+    if not inspect.isroutine(found) and not isinstance(found, partial):
         if not callable(found):
             raise ValueError("has no __call__")
         function = found.__call__
     if inspect.isasyncgenfunction(function):
         raise ValueError("is an async function that yields: return a list of Outputs instead")
-    annotation = _parameter(function)
+    annotation, *more = _parameters(function)
     if annotation is _NONE_TAKEN:
         return TransformForm(found, asynchronous=_yields(function, asynchronous=True), context=True)
     return TransformForm(
@@ -422,6 +432,8 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
         setup=getattr(found, "setup", None),
         teardown=getattr(found, "teardown", None),
         annotation=annotation,
+        stateful=bool(more),
+        state_type=next((kind for state in more for kind in typing.get_args(state)), Any),
     )
 
 
@@ -443,27 +455,45 @@ def data_type(annotation: Any) -> Any:
 _NONE_TAKEN: Any = object()
 
 
-def _parameter(function: Callable[..., Any]) -> Any:
+def _parameters(function: Callable[..., Any]) -> list[Any]:
+    """Return the annotations of what it takes: a record or a list, and of one with state both."""
     try:
         given = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return None  # written in C, without a signature: it is called with one record
+        return [None]  # written in C, without a signature: it is called with one record
     needed = [one for one in given if one.default is one.empty and one.kind in _POSITIONAL]
     named = [one for one in given if one.default is one.empty and one.kind is one.KEYWORD_ONLY]
     places = [one for one in given if one.kind in {*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL}]
     if not given and (_yields(function) or _yields(function, asynchronous=True)):
-        return _NONE_TAKEN
-    if len(needed) > 1 or named or not places:
+        return [_NONE_TAKEN]
+    taken = needed or places[:1]
+    state = [one for one in given if one.name == "state"]
+    if taken[2:] or named or not taken or taken[1:] != state:
         raise ValueError(
             f"takes {inspect.signature(function)}: a transform takes one record, or one"
-            " list[Record]"
+            " list[Record]; or a record and its state, (record, state), without a default"
         )
     try:
         hints = typing.get_type_hints(function)
     except (AttributeError, NameError, SyntaxError, TypeError):
         hints = {}  # names that are imported for type checkers alone
-    first = (needed or places)[0]
-    return hints.get(first.name, first.annotation)
+    found = [hints.get(one.name, one.annotation) for one in taken]
+    return [*found[:1], *(_looked_up(one, function) for one in found[1:])]
+
+
+def _looked_up(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return the type of a state; raise ValueError when its name cannot be looked up."""
+    if not isinstance(annotation, str):
+        return annotation
+    inner = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        alone: Any = SimpleNamespace(__annotations__={"state": annotation})
+        return typing.get_type_hints(alone, inner)["state"]
+    except (AttributeError, NameError, SyntaxError, TypeError) as error:
+        raise ValueError(
+            f"takes state: {annotation}, which cannot be looked up ({error}): import its names"
+            " outside of TYPE_CHECKING, so that values can be made of that type"
+        ) from error
 
 
 def _yields(function: Callable[..., Any], *, asynchronous: bool = False) -> bool:

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.ports import silent
+from hapax.core.transform import load_form
 from hapax.operations.publish import Lines, publish
 from hapax.operations.reading import consume
 from hapax.sandbox import Sandbox
@@ -46,6 +47,7 @@ class DevOptions(msgspec.Struct, frozen=True):
     topics    further topics to create, with their numbers of partitions
     data_dir  where the data of the sandbox outlive it; None: nowhere
     show      prints a record; say: a line about what happens
+    key_pointer  a JSON pointer to the key in each line; empty: records have none
     """
 
     environ: Callable[[], dict[str, str]]
@@ -55,6 +57,7 @@ class DevOptions(msgspec.Struct, frozen=True):
     data_dir: Path | None
     show: Callable[[Record], None]
     say: Callable[[str], None]
+    key_pointer: str = ""
 
 
 class DevSession:
@@ -75,6 +78,7 @@ class DevSession:
         with ExitStack() as stack:
             stack.enter_context(sandbox.listen_on(self._kafka, self._redis))
             sandbox.kafka.create_missing(self._topics())
+            self._create_changelog(sandbox)
             watchdog = stack.enter_context(closing(ChildWatchdog()))
             command = [sys.executable, "-m", "hapax", "run"]
             self._service = ManagedProcess("the service", command, None, watchdog)
@@ -134,13 +138,26 @@ class DevSession:
         named = (*self.settings.input.topics, *self._outputs())
         return dict.fromkeys(named, self._options.partitions) | self._options.topics
 
+    def _create_changelog(self, sandbox: Sandbox) -> None:
+        name = self.settings.state_topic
+        with suppress(ConfigurationError):  # the service says so, and runs when it is corrected
+            stateful = load_form(self.settings.transform).stateful
+            if stateful and not sandbox.kafka.has_topic(name):
+                compact = {"cleanup.policy": "compact"}
+                sandbox.kafka.create_topic(name, self._options.partitions, compact)
+
     def _outputs(self) -> list[str]:
         settings = self.settings
         named = [settings.output.topic, settings.dead_letter.topic, *self._options.topics]
         return [topic for topic in dict.fromkeys(named) if topic is not None]
 
     def _publish(self, lines: Iterable[bytes]) -> None:
-        how = Lines(topic=self.settings.input.topics[0], headers=self._options.headers)
+        options = self._options
+        how = Lines(
+            topic=self.settings.input.topics[0],
+            headers=options.headers,
+            key_pointer=options.key_pointer,
+        )
         publish(self.settings, how, lines, silent, transactional=False)
 
     def _publish_each(self, lines: Iterable[bytes]) -> None:

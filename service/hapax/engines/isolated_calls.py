@@ -25,6 +25,7 @@ from hapax.core.call_window import CallLimits
 from hapax.core.crash_markers import Death, IsolationError, KilledFromOutside
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
+from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.transform import load_form
@@ -50,8 +51,13 @@ BEAT, HUNG, SAID = b"", b"hung", b"said"
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
 _LIMITS = msgspec.msgpack.Decoder(tuple[CallLimits, float, float, dict[str, str]])
 _RESULTS = msgspec.msgpack.Decoder(
-    tuple[list[tuple[Output, ...] | Failure | Later | Undecided], list[Any]]
+    tuple[
+        list[tuple[Output, ...] | Failure | Later | Undecided],
+        list[Any],
+        list[dict[bytes, bytes | None] | None],
+    ]
 )
+_CALLS = msgspec.msgpack.Decoder(tuple[list[Record], list[dict[bytes, bytes]]])
 
 
 class IsolatedCalls:
@@ -70,12 +76,14 @@ class IsolatedCalls:
         limits: CallLimits,
         limit_s: float,
         whole_s: float = math.inf,
+        state: KeyedState | None = None,
         **names: str,
     ) -> None:
         limits = msgspec.structs.replace(limits, timeout_s=limits.timeout_s or limit_s)
         # With secrets: no list of processes shows them.
         self._limits = msgspec.msgpack.encode((limits, limit_s, whole_s, names))
         self._transform = transform or ""
+        self._state = state
         self._limit_s = limit_s
         self._load_s = max(LOAD_S, whole_s if math.isfinite(whole_s) else limit_s)
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,9 +91,11 @@ class IsolatedCalls:
 
     def call(self, records: Sequence[Record]) -> Sequence[Result]:
         channel = self._channel or self._start()
+        state = self._state
+        entries = [] if state is None else [state.entries(record) for record in records]
         try:
-            send(channel, msgspec.msgpack.encode(records))
-            results, counted = _RESULTS.decode(self._answer(channel))
+            send(channel, msgspec.msgpack.encode((records, entries)))
+            results, counted, changed = _RESULTS.decode(self._answer(channel))
         except TimeoutError:
             self.close()
             raise Death(f"it did not return within {self._limit_s:g} s", hung=True) from None
@@ -94,7 +104,7 @@ class IsolatedCalls:
             ended = KilledFromOutside if how.endswith(FROM_OUTSIDE) else Death
             raise ended(how, hung=False) from None
         overlapping_calls.add_counted(counted)
-        return results
+        return results if state is None else list(map(state.take, results, changed))
 
     def _answer(self, channel: socket.socket) -> bytes:
         """Return what comes after beats; raise TimeoutError on a hang, and where no beat comes.
@@ -231,16 +241,23 @@ def main(words: list[str]) -> None:
         limits, *limits_s, names = _LIMITS.decode(receive(channel))
         configure_logs("debug", "json", to=lambda line: say(SAID + line), **dict[str, Any](names))
         sys.path += words[2:]
-        transformer = overlapping_calls.open_transformer(load_form(words[1] or None), limits)
+        form, given = load_form(words[1] or None), MemoryState()
+        state = KeyedState(given, "") if form.stateful else None
+        transformer = overlapping_calls.open_transformer(form, limits, state=state)
     except (ConfigurationError, EOFError, OSError) as error:
         sys.stderr.write(f"hapax: a process for isolated calls: {error}\n")
         return
-    decoder, interrupt = msgspec.msgpack.Decoder(list[Record]), Interrupt()
+    interrupt = Interrupt()
     _watch(say, transformer, interrupt, *limits_s)
     with suppress(EOFError, OSError):
         while True:
-            results = transformer.apply_all(decoder.decode(receive(channel)), interrupt, {})
-            answer = [_encodable(result) for result in results], overlapping_calls.take_counted()
+            records, entries = _CALLS.decode(receive(channel))
+            given.values = {name: value for each in entries for name, value in each.items()}
+            results = transformer.apply_all(records, interrupt, {})
+            if state is not None:
+                state.clear()
+            counted, changed = overlapping_calls.take_counted(), map(changes_of, results)
+            answer = [_encodable(result) for result in results], counted, list(changed)
             say(msgspec.msgpack.encode(answer))
 
 

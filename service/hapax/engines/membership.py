@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hapax.core.errors import (
     BatchAbortedError,
@@ -25,7 +25,7 @@ from hapax.schemas.codec import check_output
 from hapax.schemas.lookup import lookup_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from hapax.core.batch_result import BatchResult
     from hapax.core.ports import Changes, Claims, Clock, Source, Transaction
@@ -311,6 +311,19 @@ class ClaimsWatch:
             self._away = None
 
 
+class PartitionHold(Protocol):
+    """Holds single partitions, so that the others continue."""
+
+    def add(self, error: Exception) -> None:
+        """Let the partitions wait that this error names; other errors mean nothing to it."""
+
+    def attend(self, source: Source) -> None:
+        """Hold what waits, and release what waits no more. Raises StopError."""
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Take note that these were assigned or have left."""
+
+
 class SchemaHold:
     """Holds partitions, and releases each when its schema has come."""
 
@@ -321,13 +334,16 @@ class SchemaHold:
         self._waiting: dict[TopicPartition, str] = {}
         self._ask_s = 0.0
 
-    def add(self, error: SchemasUnavailableError) -> None:
+    def add(self, error: Exception) -> None:
         """Let the partition of a record wait that needs a schema; it is held by ``attend``."""
-        if error.where is not None:
+        if isinstance(error, SchemasUnavailableError) and error.where is not None:
             self._schemas.want(error.key)
             self._waiting[error.where] = error.key
             self._events.schemas_unavailable(str(error), error.where)
             self._ask_s = self._clock.monotonic() + ASK_S
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget nothing: what comes back waits on."""
 
     def attend(self, source: Source) -> None:
         """Hold again each time: partitions leave and come back."""
@@ -345,9 +361,9 @@ class SchemaHold:
             self._events.schemas_recovered()
 
 
-def schema_hold(process: Process, settings: Settings) -> SchemaHold | None:
+def schema_hold(process: Process, settings: Settings) -> list[SchemaHold]:
     formats = settings.formats
-    return SchemaHold(process, _lookup(process, settings)) if formats.needs_registry else None
+    return [SchemaHold(process, _lookup(process, settings))] if formats.needs_registry else []
 
 
 def await_output_schema(process: Process, settings: Settings) -> bool:

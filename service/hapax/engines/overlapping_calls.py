@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
@@ -25,12 +26,13 @@ from hapax.core.retry_later import Retrying, RetryTopic
 from hapax.core.transform import Transformer, form_of, load_form
 from hapax.engines.watchdog import TICK_S
 from hapax.schemas.data import with_data
-from hapax.settings.rules import call_problems
+from hapax.settings.rules import call_problems, state_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.call_window import Unit
+    from hapax.core.keyed_state import KeyedState
     from hapax.core.records import Record
     from hapax.core.results import Result
     from hapax.core.transform import TransformForm
@@ -114,6 +116,10 @@ class CallLifetime:
             form = form_of(found)
         except ValueError as error:
             raise ConfigurationError([f"HAPAX_TRANSFORM: what it yields {error}"]) from error
+        if form.stateful:
+            raise ConfigurationError(
+                ["HAPAX_TRANSFORM: what its context yields keeps state: make it a function"]
+            )
         if form.context or form.asynchronous != self.form.asynchronous:
             kind = "an async function" if self.form.asynchronous else "a plain function"
             raise ConfigurationError([f"HAPAX_TRANSFORM: this context manager yields {kind}"])
@@ -497,8 +503,12 @@ def call_limits(settings: Settings) -> CallLimits:
 def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
-    alone = settings.engine == "worker" and not overlapping(form, call_limits(settings))
-    if alone and (problems := list(call_problems(settings))):
+    overlap = overlapping(form, call_limits(settings))
+    alone = settings.engine == "worker" and not overlap
+    problems = list(call_problems(settings)) if alone else []
+    if form.stateful:
+        problems += state_problems(settings, overlap=overlap)
+    if problems:
         raise ConfigurationError(problems)
     return form
 
@@ -566,11 +576,15 @@ class GatheredCalls:
 
 
 def open_transformer(
-    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+    form: TransformForm,
+    limits: CallLimits,
+    on_blocked: Callable[[Record | None], object] = bool,
+    state: KeyedState | None = None,
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        function = bound(form, limits).function
+        around = partial(bound, limits=limits)
+        function: Any = around(form).function if state is None else state.bound(form, around)
         attempts, retried = limits.attempts_max, limits.retrying
         return Transformer(function, attempts, retried, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)

@@ -6,6 +6,7 @@ MemberFencedError       join the group again, within a budget
 ProducerDeadError       new producer, within a budget; rewind to what the group says is committed
 ClientsOutdatedError    new consumer and producer: their files have changed, or they are cut off
 SchemasUnavailableError put the batch back; one partition waits (membership.py)
+StateUnreadError        the same; partitions wait for their state (state_restore.py)
 
 Errors named StopError pass through: they end the process with their exit code.
 """
@@ -22,6 +23,7 @@ from hapax.core.errors import (
     MemberFencedError,
     ProducerDeadError,
     SchemasUnavailableError,
+    StateUnreadError,
     StopError,
 )
 from hapax.core.limits import FenceBudget
@@ -44,6 +46,7 @@ REACTIONS = (
     MemberFencedError,
     ClientsOutdatedError,
     SchemasUnavailableError,
+    StateUnreadError,
 )
 """What ``recover`` knows how to react to."""
 BACKOFF_S = 0.02
@@ -115,7 +118,7 @@ class Recovery:
                 self._replace_member(error)
             case BatchAbortedError():
                 self._take_again(error, batch)
-            case SchemasUnavailableError():
+            case SchemasUnavailableError() | StateUnreadError():
                 self.put_back(batch)
             case ClientsOutdatedError():
                 pass  # done, also in the middle of an outage: it may come from these files

@@ -9,12 +9,19 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import ClientsOutdatedError, SchemasUnavailableError, StopError
+from hapax.core.errors import (
+    ClientsOutdatedError,
+    SchemasUnavailableError,
+    StateUnreadError,
+    StopError,
+)
 from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import Hold, Membership, tell_committed
 from hapax.engines.recovery import REACTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hapax.core.errors import HapaxError
     from hapax.core.ports import Changes, Stuck
     from hapax.core.record_path import Batch
@@ -22,13 +29,17 @@ if TYPE_CHECKING:
     from hapax.engines.batch_runner import BatchRunner
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
-    from hapax.engines.membership import SchemaHold
+    from hapax.engines.membership import PartitionHold
     from hapax.engines.recovery import Recovery
 
 WAIT_S = 0.1
 """Longest wait for a record: also how late a signal is heard."""
 LEAVE_S = 1.0
 """Of the time to stop, for the last commits: calls in flight have the rest."""
+
+
+_CALM = (ClientsOutdatedError, SchemasUnavailableError, StateUnreadError)
+"""After these the next batch is no smaller."""
 
 
 class Worker:
@@ -40,7 +51,7 @@ class Worker:
         runner: BatchRunner,
         recovery: Recovery,
         ends: Ends,
-        schemas: SchemaHold | None = None,
+        holds: Sequence[PartitionHold] = (),
     ) -> None:
         self._events = process.events
         self._clock = process.clock
@@ -52,7 +63,7 @@ class Worker:
         self._bounds = runner.sizing.bounds
         self._recovery = recovery
         self._ends = ends
-        self._schemas = schemas
+        self._holds = holds
         self._stuck: dict[TopicPartition, Stuck] = {}
         self._membership = Membership(self._source, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
@@ -70,12 +81,12 @@ class Worker:
         while self._wanted():
             failure = self._failure_of_turn()
             if failure is not None:
-                calm = isinstance(failure, ClientsOutdatedError | SchemasUnavailableError)
+                calm = isinstance(failure, _CALM)
                 if not calm and self._runner.fail(failure):
                     self._events.batch_halved(self._runner.sizing.pace.records, str(failure))
                 self._recovery.recover(failure, self._runner.give_up())
-                if isinstance(failure, SchemasUnavailableError) and self._schemas is not None:
-                    self._schemas.add(failure)
+                for hold in self._holds:
+                    hold.add(failure)
 
     def _failure_of_turn(self) -> HapaxError | None:
         """Take a turn; return what is to be recovered from, outside of its handler.
@@ -117,8 +128,8 @@ class Worker:
         self._recovery.check_clients()
         self._recovery.fence_doubt()
         self._recovery.claims.look(self._clock.monotonic())
-        if self._schemas is not None:
-            self._schemas.attend(self._source)
+        for hold in self._holds:
+            hold.attend(self._source)
         # What was taken ahead goes through first: to hold is to take nothing more.
         waiting, busy = self._runner.waiting, self._runner.busy
         if not waiting and not busy and self._hold.attend(self._source, WAIT_S):
@@ -188,6 +199,8 @@ class Worker:
         self._suspects.observe(changes)
         self._runner.forget(changes.moved)
         self._ends.forget(changes.moved)
+        for hold in self._holds:
+            hold.forget(changes.moved)
         stuck = self._source.stuck()
         if stuck != self._stuck:
             self._stuck = dict(stuck)

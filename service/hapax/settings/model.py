@@ -18,6 +18,7 @@ from hapax.settings.pipeline import (
     RetrySettings,
     ShutdownSettings,
     SparkSettings,
+    StateSettings,
     StopAfterSettings,
     TelemetrySettings,
     WatchdogSettings,
@@ -79,6 +80,7 @@ class Settings(SettingsGroup):
     spark: SparkSettings
     call: CallSettings
     retry: RetrySettings
+    state: StateSettings
     stop_after: StopAfterSettings
     shutdown: ShutdownSettings
     watchdog: WatchdogSettings
@@ -129,6 +131,11 @@ class Settings(SettingsGroup):
         """Where records wait for a later try; None: there are no later tries."""
         wanted = self.retry.later or self.retry.topic
         return self.retry.topic or (f"{self.app}-retry" if wanted else None)
+
+    @property
+    def state_topic(self) -> str:
+        """The changelog of a transform that keeps state."""
+        return f"{self.app}-state"
 
     @property
     def read_topics(self) -> tuple[str, ...]:

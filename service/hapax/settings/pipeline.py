@@ -235,6 +235,16 @@ class RetrySettings(SettingsGroup):
     """Longest of these delays."""
 
 
+class StateSettings(SettingsGroup):
+    """State that a transform keeps by key."""
+
+    dir: Annotated[str | None, PATH] = None
+    """Folder of this instance for its state, so that a restart reads only what has changed since.
+    Unset: a temporary one, and each start reads all of the changelog."""
+    size_max: Annotated[int, size("1MiB", "1024GiB")] = 16 << 30
+    """Largest state on disk; beyond it the service stops. No room is taken before it is needed."""
+
+
 class StopAfterSettings(SettingsGroup):
     """Bounded runs; HAPAX_INPUT__END is another."""
 

@@ -139,6 +139,32 @@ def call_problems(settings: Settings) -> Iterator[str]:
         yield _not_shorter(call, poll, why)
 
 
+def state_problems(settings: Settings, *, overlap: bool) -> Iterator[str]:
+    """Yield what does not go with a transform that keeps state; ``overlap``: its calls do."""
+    what = f"HAPAX_TRANSFORM={settings.transform} keeps state"
+    if settings.engine != "worker":
+        yield (
+            f"{what}, and HAPAX_ENGINE is {settings.engine}: keep it with HAPAX_SPARK__DATAFRAME,"
+            " or choose the worker"
+        )
+    if settings.guarantee != "exactly_once":
+        yield f"{what}, and HAPAX_GUARANTEE is {settings.guarantee}: choose exactly_once"
+    if settings.elsewhere:
+        yield f"{what}, and HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is another cluster: remove it"
+    if settings.retry_topic is not None:
+        yield f"{what}, and later tries would change it out of order: remove {_retry(settings)}"
+    if len(settings.input.topics) > 1:
+        yield f"{what}, and {_INPUT} are several: read one topic"
+    named = (*settings.input.topics, settings.output.topic, settings.dead_letter.topic)
+    if settings.state_topic in named:
+        yield f"{what} in topic {settings.state_topic}, which {_INPUT} or outputs name: rename it"
+    if overlap:
+        yield (
+            f"{what}: make it a plain function of one record, without setup, with"
+            " HAPAX_CALL__CONCURRENCY=1"
+        )
+
+
 def _not_shorter(shorter: tuple[str, int], longer: tuple[str, int], why: str) -> str:
     return (
         f"{shorter[0]}={duration_text(shorter[1])} must be shorter than "

@@ -22,23 +22,32 @@ from msgspec.structs import replace
 from hapax.core.call_window import BLOCKING
 from hapax.core.dead_letters import DeadLetter, dead_letter
 from hapax.core.deduplicate import Claiming, ClaimOwners
-from hapax.core.errors import BatchAbortedError, ConfigurationError
+from hapax.core.errors import BatchAbortedError, ConfigurationError, StateUnreadError
 from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
+from hapax.core.keyed_state import KeyedState, MemoryState
 from hapax.core.later_calls import LaterCalls
 from hapax.core.limits import DeadLetterRate
 from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
+from hapax.core.state import content_of, prefix_of
 from hapax.core.transform import TransformForm, form_of, load_form
-from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.engines.overlapping_calls import (
+    GatheredCalls,
+    call_limits,
+    open_transformer,
+    overlapping,
+    retrying,
+)
 from hapax.engines.watchdog import Watchdog
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema
 from hapax.settings import Settings, load_settings
 from hapax.settings.env_file import read_env_file
+from hapax.settings.rules import state_problems
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import InjectedFault, MemorySource
@@ -222,9 +231,9 @@ def _counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
         calls.update(record.coordinates for record in records)
 
     @wraps(form.function)
-    def called(given: Any) -> Any:
+    def called(given: Any, *state: Any) -> Any:
         count(given)
-        return form.function(given)
+        return form.function(given, *state)
 
     async def awaited(given: Any) -> Any:
         count(given)
@@ -294,7 +303,15 @@ class Pipeline:
         self._lines: list[bytes] = []
         self._capture()
         self._watch = _CallWatch()
-        self._transformer = open_transformer(_counted(form, self._calls), limits, self._watch.note)
+        if form.stateful:
+            overlap = overlapping(form, limits)
+            if problems := list(state_problems(self.settings, overlap=overlap)):
+                raise ConfigurationError(problems)
+        self._store = MemoryState()
+        state = KeyedState(self._store, self.settings.state_topic)
+        self._state = state if form.stateful else None
+        counted = _counted(form, self._calls)
+        self._transformer = open_transformer(counted, limits, self._watch.note, self._state)
         if topic is None:
             self._noted = _NotedCalls(self._transformer, lambda record: record)
         else:
@@ -349,6 +366,10 @@ class Pipeline:
         while (batch := self._source.take(self.settings.transaction.records_max, 0.0)).records:
             try:
                 result = self._core.run(batch, {}, 1)
+            except StateUnreadError as error:
+                self._store.progress |= error.places
+                self._source.rewind(batch.first)
+                continue
             except BatchAbortedError:
                 self._source.rewind(batch.first)
                 continue
@@ -357,11 +378,20 @@ class Pipeline:
         self._watch.warn()
         return self._processed(records, context.counted() if context else {})
 
+    def state(self, key: bytes, partition: int = 0) -> dict[str, Any]:
+        """Return what the transform keeps for a key, by name."""
+        prefix = prefix_of(partition, key)
+        found = self._store.entries(prefix).items()
+        return {
+            entry[len(prefix) :].decode(): msgspec.msgpack.decode(content_of(value))
+            for entry, value in found
+        }
+
     def abort_next(self, times: int = 1) -> None:
         """Let the next transactions be aborted, as by a broker's failure.
 
         Their records are taken again, and business code is not called again: its results are kept.
-        The outputs must be the same.
+        With state it is, and the state is what it was. The outputs must be the same.
         """
         self._aborts = times
 
@@ -413,6 +443,7 @@ class Pipeline:
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
             ),
             decodes=settings.formats.needs_registry,
+            state=self._state,
         )
 
     def _fault(self, step: str) -> InjectedFault | None:
@@ -457,7 +488,7 @@ class Pipeline:
         return found
 
     def _written(self) -> list[Record]:
-        inputs = set(self._broker.inputs)
+        inputs = {*self._broker.inputs, self.settings.state_topic}
         found: list[Record] = []
         for where, log in self._broker.logs.items():
             if where not in inputs:

@@ -34,6 +34,7 @@ from hapax.telemetry.metrics import Metrics
 from hapax.wiring import builders as parts
 
 if TYPE_CHECKING:
+    from hapax.kafka.produce.producer import Report
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
 
@@ -129,7 +130,8 @@ def _run(shared: Shared, stack: ExitStack) -> None:
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
     source = parts.worker_source(shared)
-    transaction = parts.transaction(shared, source)
+    placed: dict[int, Report] = {}
+    transaction = parts.transaction(shared, source, placed)
     opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
@@ -146,10 +148,18 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    transformer = parts.transformer(shared, form, stack)
-    isolation = parts.isolation(shared.settings, transformer, shared.events)
+    keyed = None
+    if form.stateful:
+        from hapax.wiring.state import keyed_state
+
+        keyed = keyed_state(shared, transaction, placed, stack)
+    transformer = parts.transformer(shared, form, stack, keyed and keyed.state)
+    state = keyed and keyed.state
+    isolation = parts.isolation(shared.settings, transformer, shared.events, state)
     stack.callback(isolation.close)
-    worker = parts.worker(shared, stack, source, transaction, claims, (isolation, transformer))
+    worker = parts.worker(
+        shared, stack, source, transaction, claims, (isolation, transformer), keyed
+    )
     # What the start left lives permanently: keep it out of every later garbage collection (the
     # first full one took 20 to 60 ms out of a batch).
     gc.freeze()

@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from hapax import __version__
 from hapax.core.call_window import Window
 from hapax.core.crash_markers import Isolation
@@ -55,12 +57,16 @@ if TYPE_CHECKING:
 
     from hapax.core.batch_result import Core
     from hapax.core.claim_store import ClaimStore
+    from hapax.core.keyed_state import KeyedState
     from hapax.core.plan import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.records import Record
     from hapax.core.transform import Transformer, TransformForm
+    from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls
+    from hapax.engines.state_restore import Keyed
     from hapax.kafka.native import NativePath
+    from hapax.kafka.produce.producer import Placed
     from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events import Events
@@ -144,7 +150,7 @@ def target_remarks(shared: Shared, source: KafkaSource) -> list[str] | None:
     return source.meet_target(mirrors=shared.settings.transform is None)
 
 
-def transaction(shared: Shared, source: KafkaSource) -> Producing:
+def transaction(shared: Shared, source: KafkaSource, placed: Placed | None = None) -> Producing:
     """Return the producing side of the guarantee that is wanted; it has no producer yet."""
     settings, events = shared.settings, shared.events
     around: dict[str, Any] = {"clock": shared.clock, "forward": events.librdkafka_logged}
@@ -158,7 +164,9 @@ def transaction(shared: Shared, source: KafkaSource) -> Producing:
             **around,
         )
         return source.lanes
-    config = ProducerConfig.of(settings, producer_properties(settings), shared.native)
+    config = replace(
+        ProducerConfig.of(settings, producer_properties(settings), shared.native), placed=placed
+    )
     around["meet_cluster"] = source.meet_cluster
     if settings.guarantee == "exactly_once":
         return KafkaTransaction(config, **around)
@@ -201,6 +209,7 @@ def worker(
     transaction: Producing,
     claims: ClaimStore | None,
     business: tuple[Isolation, Transformer | GatheredCalls],
+    keyed: Keyed | None = None,
 ) -> Worker:
     settings, (isolation, transformer) = shared.settings, business
     ends = Ends(idle_s=ENDS_IDLE_S, interval_s=ENDS_INTERVAL_S)
@@ -209,6 +218,10 @@ def worker(
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
     made = steps(settings, claims, lookup, isolation, elsewhere=elsewhere)
+    holds: list[PartitionHold] = list(schema_hold(shared, settings))
+    if keyed is not None:
+        made = replace(made, state=keyed.state)
+        holds.append(keyed.hold)
     bare = ExactlyOnce(made, source, transaction, clock=shared.clock, interrupt=shared.interrupt)
     core = traced(settings, bare)
     suspects = Suspects(
@@ -224,7 +237,7 @@ def worker(
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:
         runner = BatchRunner(*parts, **around)
-    return Worker(shared, runner, recovery, ends, schema_hold(shared, settings))
+    return Worker(shared, runner, recovery, ends, holds)
 
 
 def limits(settings: Settings) -> Limits:
@@ -391,10 +404,10 @@ def call_limits_s(settings: Settings) -> tuple[float, float]:
 
 
 def transformer(
-    shared: Shared, form: TransformForm, stack: ExitStack
+    shared: Shared, form: TransformForm, stack: ExitStack, state: KeyedState | None = None
 ) -> Transformer | GatheredCalls:
     events = shared.events
-    made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked)
+    made = open_transformer(form, call_limits(shared.settings), events.event_loop_blocked, state)
     if isinstance(made, GatheredCalls):
         stack.callback(made.close)
         shared.watchdog.follow(partial(_follow, made.calls, events))
@@ -407,12 +420,15 @@ def _follow(calls: SlotCalls, events: Events) -> tuple[Record, float] | None:
 
 
 def isolation(
-    settings: Settings, transformer: Transformer | GatheredCalls, events: Events
+    settings: Settings,
+    transformer: Transformer | GatheredCalls,
+    events: Events,
+    state: KeyedState | None = None,
 ) -> Isolation:
     limits, found = call_limits(settings), events.crashing_record_found
     return Isolation(
         transformer,
-        IsolatedCalls(settings.transform, limits, *call_limits_s(settings), **who(settings)),
+        IsolatedCalls(settings.transform, limits, *call_limits_s(settings), state, **who(settings)),
         on_death=lambda record, how, deaths: found(record.coordinates, how, deaths),
         on_failure=events.isolation_failed,
         at_once=transformer.calls.at_once if isinstance(transformer, GatheredCalls) else 1,

@@ -5,6 +5,7 @@ import time
 import redis
 
 from tests.fault.scene import Scene
+from tests.kit.waiting import reaches
 
 TARGET = "redis"
 READY_S = 60.0
@@ -97,12 +98,16 @@ def read_only(scene: Scene, seconds: float) -> None:
 
 
 def forbid(scene: Scene, seconds: float) -> None:
-    """Take the right to run scripts from the login: it answers NOPERM. Its log has how often."""
+    """Take the right to run scripts from the login: it answers NOPERM. Its log has how often.
+
+    For longer where another fault keeps workers from asking it: until it has refused once.
+    """
     scene.target = TARGET
     with _client(scene) as client:
         client.acl_log_reset()
         client.execute_command("ACL", "SETUSER", "default", "-@scripting")
         time.sleep(seconds)
+        reaches(client.acl_log, READY_S)
         client.execute_command("ACL", "SETUSER", "default", "+@scripting")
         scene.hit(sum(int(entry["count"]) for entry in client.acl_log()))
     scene.heal()

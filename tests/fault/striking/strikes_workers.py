@@ -38,7 +38,7 @@ def kill_at(scene: Scene, api: str, moment: Moment, *, nth: int = 1, away: bool 
 
 def crash_at(scene: Scene, point: str, *, nth: int = 5) -> None:
     """Let a worker die at a named point of its n-th batch."""
-    victim = scene.anybody
+    victim = scene.worker
     victim.kill()
     victim.start(
         (sys.executable, "-m", "tests.fault.striking.crash", point, "run"),

@@ -72,6 +72,9 @@ class OutputTopics:
     def awake(self) -> bool:
         return bool(self._rules)
 
+    def require(self, name: str) -> None:
+        self._used.add(name)
+
     def meet(self, names: Collection[str]) -> None:
         self._there = frozenset(names)
 
@@ -272,6 +275,12 @@ class KafkaProducing:
         self.doubts: list[str] = []
         """What may have been sent twice; always empty without transactions, where that is only a
         duplicate."""
+
+    def require(self, topic: str) -> None:
+        """Write to a further topic whose loss is no record's fault."""
+        required = self._config.required_topics | {topic}
+        self._config = msgspec.structs.replace(self._config, required_topics=required)
+        self._topics.require(topic)
 
     @property
     def age_s(self) -> float:

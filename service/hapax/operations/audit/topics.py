@@ -73,8 +73,12 @@ def audit(
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
-    if options.transform:
-        load_form(settings.transform)  # its errors are reported before anything starts
+    if options.transform and load_form(settings.transform).stateful:
+        problem = (
+            f"HAPAX_TRANSFORM={settings.transform} keeps state, which its calls of today would not"
+            " find as it was: pass --no-transform"
+        )
+        raise ConfigurationError([problem])
     if engine == "spark" and find_spec("pyspark") is None:
         problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
         raise ConfigurationError([problem])

@@ -16,7 +16,7 @@ from hapax.telemetry.events.base import Narrator, named, named_all, printable
 from hapax.telemetry.line_queue import flush_lines, write_within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.records import Coordinates, TopicPartition
 
@@ -172,6 +172,19 @@ class ServiceEvents(Narrator):
         """Show an unexpected error: its traceback, without values of variables."""
         self._tell_settled()
         self._logger.error("service_crashed", error=type(error).__name__, exc_info=error)
+
+    def state_awaited(self, partitions: Collection[TopicPartition]) -> None:
+        self._logger.info("state_awaited", partitions=named_all(partitions))
+
+    def state_restored(self, partition: TopicPartition, changes: int, lasted_s: float) -> None:
+        seconds = round(lasted_s, 3)
+        where = named(partition)
+        self._logger.info("state_restored", partition=where, changes=changes, seconds=seconds)
+
+    def state_unread(self, partition: TopicPartition, reason: str) -> None:
+        if self._first("state_unread", named(partition)):
+            told = printable(reason)
+            self._logger.error("state_unread", partition=named(partition), reason=told)
 
     def schemas_unavailable(self, reason: str, partition: TopicPartition | None = None) -> None:
         """Say what is waited for, and which partition waits; None: the start does."""

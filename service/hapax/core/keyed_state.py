@@ -1,0 +1,284 @@
+"""Keyed state in the transaction of the outputs, and what makes it sound.
+
+A value is looked up in three layers, of which a call writes the first:
+
+call   its own changes; they are dropped when the call fails
+batch  what the calls before it have changed; dropped when the transaction is aborted
+store  what committed transactions have changed, and nothing else
+
+The changes of a batch are messages of its transaction, to the changelog: a compacted topic with as
+many partitions as the input. The store takes them when the commit is known, so it never has what
+Kafka may not have; what it lacks is in the changelog (KIP-892 brought the same to Kafka Streams
+4.4). Before a batch is called, the store must be where the group is: ``begin``.
+
+After an abort every record of the batch is called again, for what it saw may be undone.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from hapax.core.errors import StateUnreadError
+from hapax.core.headers import SOURCE
+from hapax.core.records import Message
+from hapax.core.state import Answered, State, Stated, changelog_key, due_ms, prefix_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from hapax.core.plan import Plan
+    from hapax.core.record_path import Batch
+    from hapax.core.records import Progress, Record, TopicPartition
+    from hapax.core.results import Result
+    from hapax.core.state import Changes
+    from hapax.core.transform import TransformForm
+
+
+EXPIRED_MIN: Final = 100
+"""So many entries that have expired are deleted with a batch, or as many as it has records."""
+
+
+ENTRY_BYTES_MAX: Final = 1 << 20
+
+
+class StateStore(Protocol):
+    """What is committed, by entry, and for each input partition how far. One thread only."""
+
+    def get(self, entry: bytes) -> bytes | None:
+        """Return the value of an entry; None: there is none."""
+
+    def entries(self, prefix: bytes) -> dict[bytes, bytes]:
+        """Return all entries of one key."""
+
+    def position(self, where: TopicPartition) -> int | None:
+        """Return up to which offset of an input partition it has come; None: it is not known."""
+
+    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
+        """Return entries of a partition that have expired by then, the first ones first."""
+
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, newest: Progress
+    ) -> None:
+        """Take what a committed transaction has changed, and how far it has come.
+
+        ``newest``: by partition, the highest offset of a record that has changed something.
+        """
+
+
+class MemoryState:
+    """A ``StateStore`` without a disk: of tests, and of a process that was given some entries."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.progress: Progress = {}
+
+    def get(self, entry: bytes) -> bytes | None:
+        return self.values.get(entry)
+
+    def entries(self, prefix: bytes) -> dict[bytes, bytes]:
+        return {at: value for at, value in self.values.items() if at.startswith(prefix)}
+
+    def position(self, where: TopicPartition) -> int | None:
+        return self.progress.get(where)
+
+    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
+        head = prefix_of(partition, b"")[:4]
+        found = ((due_ms(value), at) for at, value in self.values.items() if at.startswith(head))
+        return [at for due, at in sorted((d, at) for d, at in found if d and d <= until_ms)][:most]
+
+    def apply(
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, _newest: Progress
+    ) -> None:
+        self.progress |= progress
+        for entry, value in changes.items():
+            if value is None:
+                self.values.pop(entry, None)
+            else:
+                self.values[entry] = value
+
+
+def changes_of(result: object) -> Changes | None:
+    """Return what a call with this result has changed; None: its transform keeps no state."""
+    return result.changes if isinstance(result, Stated) else None
+
+
+class KeyedState:
+    """State for the calls of one process, made one after the other. One thread only."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        topic: str,
+        announce: Callable[[dict[int, int]], object] = lambda _ends: None,
+        *,
+        bytes_max: int = ENTRY_BYTES_MAX,
+        now_ms: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """``topic``: the changelog.
+
+        ``announce``: hears before it is sent which message of a plan is the last of a partition of
+        the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
+        ``now_ms``: Unix time; without it only records say what has expired.
+        """
+        self._bytes_max = bytes_max
+        self._now_ms = now_ms
+        self._store = store
+        self._topic = topic
+        self._announce = announce
+        self._batch: Changes = {}
+        self._planned: Changes = {}
+        self._newest: Progress = {}
+        self._sure: set[TopicPartition] = set()
+        """Partitions in which the store is where the group is."""
+        self._in_work: set[TopicPartition] = set()
+        """Those of a transaction that is not known to be committed."""
+        self._times_ms: dict[int, int] = {}
+        self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
+        self._state: State[Any] | None = None
+
+    def bound(
+        self, form: TransformForm, around: Callable[[TransformForm], TransformForm]
+    ) -> Callable[[Record], object]:
+        """Return a function of a record alone; ``around``: brings data, context and formats."""
+        function = form.function
+        if form.state_type is not Any:
+            self._decode = msgspec.msgpack.Decoder(form.state_type).decode
+
+        @wraps(function)
+        def given(record: Record) -> object:
+            return function(record, self._state)
+
+        inner = around(replace(form, function=given)).function
+
+        def called(record: Record) -> object:
+            self._state = state = State(record, self._batch, self._store.get, self._decode)
+            return Answered(inner(record), state, self._batch, self._bytes_max)
+
+        return called
+
+    def entries(self, record: Record) -> Changes:
+        """Return the state of a record's key, for a call in another process."""
+        if record.key is None:
+            return {}
+        prefix = prefix_of(record.partition, record.key)
+        known: Changes = {**self._store.entries(prefix)}
+        known |= {at: value for at, value in self._batch.items() if at.startswith(prefix)}
+        return {entry: value for entry, value in known.items() if value is not None}
+
+    def take(self, result: Result, changes: Changes | None) -> Result:
+        """Return the result of such a call, with what it has changed."""
+        if changes is None or not isinstance(result, tuple):
+            return result
+        stated = Stated(result)
+        stated.changes = changes
+        self._batch.update(changes)
+        return stated
+
+    def begin(self, batch: Batch, processed: Progress) -> None:
+        """Forget what a batch that failed has changed; raise StateUnreadError.
+
+        ``processed``: by partition, up to where records have had their effect.
+        """
+        self.clear()
+        unread: Progress = {}
+        for where, first in batch.first.items():
+            if where in self._sure:
+                continue
+            at = self._store.position(where)
+            # Between what is committed and the first record there may be markers, and no record.
+            if at is not None and processed.get(where, first) <= at <= first:
+                self._sure.add(where)
+            else:
+                unread[where] = first
+        if unread:
+            raise StateUnreadError(unread)
+
+    def put_back(self) -> None:
+        """Take note that the transaction is not committed, for certain."""
+        self._sure |= self._in_work
+        self._in_work = set()
+
+    def unread(self, places: Progress) -> Progress:
+        """Return those of the places at which the store is not; of the others it is sure."""
+        unread = {where: at for where, at in places.items() if self._store.position(where) != at}
+        self._sure.update(places.keys() - unread.keys())
+        self.forget(unread)
+        return unread
+
+    def clear(self) -> None:
+        """Forget what calls have changed."""
+        self._batch.clear()
+        self._in_work.clear()
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look again where the store is: another member may have come further meanwhile."""
+        self._sure.difference_update(partitions)
+
+    def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
+        """Add the changes of these results to what the transaction will hold; the last one wins."""
+        last: dict[bytes, tuple[int, bytes | None]] = {}
+        for index, result in enumerate(results):
+            if isinstance(result, Stated):
+                for entry, value in result.changes.items():
+                    last[entry] = (index, value)
+        for entry, index in self._expired(batch, len(results)):
+            last.setdefault(entry, (index, None))
+        messages, sources = list(plan.messages), list(plan.sources)
+        ends: dict[int, int] = {}
+        for entry, (index, value) in last.items():
+            record = batch.records[index]
+            ends[record.partition] = len(messages)
+            messages.append(self._message(record, entry, value))
+            sources.append(index)
+        self._announce({index: partition for partition, index in ends.items()})
+        plan.messages, plan.sources = messages, sources
+        self._planned = {entry: value for entry, (_, value) in last.items()}
+        self._newest = {}
+        for index, _value in last.values():
+            topic, partition, offset = batch.coordinates(index)
+            where = (topic, partition)
+            self._newest[where] = max(offset, self._newest.get(where, -1))
+        self._in_work = self._sure & plan.progress.keys()
+        self._sure -= self._in_work
+
+    def _expired(self, batch: Batch, done: int) -> Iterator[tuple[bytes, int]]:
+        """Yield entries that have expired, each with a record of its partition.
+
+        By the newest record of the partition that was seen here, but not before their time by the
+        clock: one record from the future must not delete what others need. Some with each batch.
+        What the batch has changed is newer than what the store says of it.
+        """
+        newest: dict[int, int] = {}
+        for index in range(done):
+            record = batch.records[index]
+            newest[record.partition] = index
+            if record.timestamp_ms > self._times_ms.get(record.partition, 0):
+                self._times_ms[record.partition] = record.timestamp_ms
+        for partition, index in newest.items():
+            until_ms = int(min(self._times_ms.get(partition, 0), self._now_ms()))
+            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
+                yield entry, index
+
+    def settle(self, progress: Progress) -> None:
+        """Take note that the planned transaction is committed."""
+        planned, self._planned = self._planned, {}
+        done = {where: at for where, at in progress.items() if where in self._in_work}
+        self._store.apply(planned, done, self._newest)
+        self._sure |= self._in_work
+        self._in_work = set()
+        self._batch.clear()
+
+    def move(self, progress: Progress) -> None:
+        """Take note that progress alone is committed."""
+        if known := {where: at for where, at in progress.items() if where in self._sure}:
+            self._store.apply({}, known, {})
+
+    def _message(self, record: Record, entry: bytes, value: bytes | None) -> Message:
+        source = str(record.coordinates).encode()
+        place, key = record.partition, changelog_key(entry)
+        return Message(self._topic, value, key, place, None, [(SOURCE, source)])

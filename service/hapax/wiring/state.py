@@ -1,0 +1,58 @@
+"""Keyed state, put together: its store, its changelog, and what holds partitions meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hapax.core.errors import PreflightError
+from hapax.core.keyed_state import KeyedState
+from hapax.engines.state_restore import Keyed, StateHold
+from hapax.kafka.produce.base import KafkaProducing
+from hapax.kafka.read.changelog import Changelog
+from hapax.state.lmdb_store import LmdbStore
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from hapax.kafka.produce.producer import Report
+    from hapax.wiring.builders import Producing, Shared
+
+
+def keyed_state(
+    shared: Shared,
+    transaction: Producing,
+    placed: dict[int, Report],
+    stack: ExitStack,
+) -> Keyed:
+    """Raise PreflightError where state cannot be kept."""
+    settings, topic = shared.settings, shared.settings.input.topics[0]
+    changelog = Changelog(settings)
+    if problems := list(changelog.problems(topic)):
+        raise PreflightError(problems)
+    kept = settings.state.dir is not None
+    folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
+    store = LmdbStore(folder, settings.state.size_max, changelog.ids(topic))
+    if not kept:  # the files last as long as the process has them open
+        shutil.rmtree(folder)
+
+    def announce(ends: dict[int, int]) -> None:
+        placed.clear()
+        placed.update({at: partial(store.placed, number) for at, number in ends.items()})
+
+    state = KeyedState(
+        store, changelog.topic, announce, bytes_max=changelog.bytes_max, now_ms=_now_ms
+    )
+    hold = StateHold(shared, state, store, changelog)
+    stack.callback(lambda: store.close(trusted=hold.close()))
+    assert isinstance(transaction, KafkaProducing)  # as load_calls has asked for
+    transaction.require(changelog.topic)
+    return Keyed(state, hold)
+
+
+def _now_ms() -> float:
+    return time.time() * 1000

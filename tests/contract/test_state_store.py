@@ -1,0 +1,349 @@
+"""The store of keyed state: the contract on LMDB and in memory, kills, boots, and restores."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
+from hapax.core.records import TopicPartition
+from hapax.core.state import EXPIRES, ChangelogPiece, prefix_of
+from hapax.engines import state_restore
+from hapax.engines.state_restore import RestoreRequest, StateHold, restore
+from hapax.state import lmdb_store
+from hapax.state.lmdb_store import LmdbStore, StatePosition
+from tests.kit.commands import run_captured
+from tests.kit.waiting import reaches
+
+WHERE, SIZE = ("orders", 3), 64 << 20
+IDS = ("cluster", "input", "changelog")
+A, B, LONG = (prefix_of(3, key) + b"n" for key in (b"a", b"b", b"k" * 2000))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def lmdb(folder: Path) -> Iterator[LmdbStore]:
+    store = LmdbStore(folder, SIZE, IDS)
+    store.restore(WHERE, {}, StatePosition(IDS, 0, 0, -1, time.time()))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["lmdb", "memory"])
+def store(request: pytest.FixtureRequest) -> StateStore:
+    if request.param == "lmdb":
+        found: LmdbStore = request.getfixturevalue("lmdb")
+        return found
+    memory = MemoryState()
+    memory.progress[WHERE] = 0
+    return memory
+
+
+# -- the contract -------------------------------------------------------------------------
+
+
+def test_what_was_applied_is_found_and_what_was_deleted_is_not(store):
+    store.apply({A: b"1", B: b"2", LONG: b"3"}, {WHERE: 7}, {})
+    store.apply({A: None, B: b"4"}, {WHERE: 9}, {})
+    assert [store.get(entry) for entry in (A, B, LONG)] == [None, b"4", b"3"]
+    assert store.position(WHERE) == 9
+
+
+def test_a_key_has_its_entries_and_those_of_no_other(store):
+    more = prefix_of(3, b"a") + b"m"
+    other = prefix_of(4, b"a") + b"n"
+    store.apply({A: b"1", more: b"2", B: b"3", LONG: b"4", other: b"5"}, {WHERE: 1}, {})
+    assert store.entries(prefix_of(3, b"a")) == {A: b"1", more: b"2"}
+    assert store.entries(prefix_of(3, b"k" * 2000)) == {LONG: b"4"}
+    assert store.entries(prefix_of(3, b"none")) == {}
+
+
+def test_a_partition_of_which_nothing_is_known_has_no_position(store):
+    assert store.position(("orders", 4)) is None
+
+
+def expiring(due_ms: int, value: bytes = b"1") -> bytes:
+    return EXPIRES + due_ms.to_bytes(8, "big") + value
+
+
+def test_what_expires_is_due_in_its_order_once_and_not_where_it_was_changed_since(store):
+    store.apply({A: expiring(20), B: expiring(10), LONG: expiring(30)}, {WHERE: 1}, {})
+    assert store.due(3, 9, 10) == []
+    assert store.due(3, 30, 10) == [B, A, LONG]
+    assert store.due(3, 30, 1) == [B]
+    assert store.due(4, 30, 10) == []
+    store.apply({A: expiring(40), B: b"2"}, {WHERE: 2}, {})
+    assert store.due(3, 39, 10) == [LONG]
+    store.apply({LONG: None}, {WHERE: 3}, {})
+    assert store.due(3, 39, 10) == []
+    assert store.due(3, 40, 10) == [A]
+
+
+# -- on a disk ----------------------------------------------------------------------------
+
+
+def test_a_second_process_is_refused_while_the_first_has_the_folder(lmdb, folder):
+    script = (
+        "import sys; from pathlib import Path; from hapax.state.lmdb_store import LmdbStore;"
+        "LmdbStore(Path(sys.argv[1]), 1 << 20, ())"
+    )
+    done = run_captured([sys.executable, "-c", script, str(folder)])
+    assert "another process uses this folder" in done.stderr
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from hapax.state.lmdb_store import LmdbStore, StatePosition
+of, where = ("cluster", "input", "changelog"), ("orders", 3)
+store = LmdbStore(Path(sys.argv[1]), 64 << 20, of)
+store.restore(where, {}, StatePosition(of, 0, 0, -1, time.time()))
+at = 0
+while True:
+    at += 1
+    store.apply({b"%08d" % number: b"%d" % at for number in range(100)}, {where: at}, {})
+    if at == 20:
+        print("ready", flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_all_of_a_transaction_or_nothing(folder):
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", WRITER, folder], stdout=-1) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            os.kill(writer.pid, signal.SIGKILL)
+        store = LmdbStore(folder, SIZE, IDS)
+        at = store.position(WHERE)
+        assert at is not None
+        assert at >= 20
+        assert {store.get(b"%08d" % number) for number in range(100)} == {b"%d" % at}
+        store.close()
+
+
+@pytest.mark.parametrize(("closed", "kept"), [(True, b"1"), (False, None)])
+def test_after_another_boot_only_a_store_that_was_closed_is_taken(
+    folder, monkeypatch, closed, kept
+):
+    store = LmdbStore(folder, SIZE, IDS)
+    store.restore(WHERE, {A: b"1"}, StatePosition(IDS, 5, 5, 4, time.time()))
+    if closed:
+        store.close()
+    else:
+        store._reader.abort()
+        store._environment.close()
+        store._lock.close()
+    monkeypatch.setattr(lmdb_store, "_boot", lambda: b"another")
+    again = LmdbStore(folder, SIZE, IDS)
+    assert again.get(A) == kept
+    again.close()
+
+
+def test_a_damaged_store_is_read_from_the_changelog_again(folder):
+    LmdbStore(folder, SIZE, IDS).close()
+    (folder / "lmdb" / "data.mdb").write_bytes(b"no database" * 1000)
+    store = LmdbStore(folder, SIZE, IDS)
+    assert store.position(WHERE) is None
+    store.close()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PreflightError, match="HAPAX_STATE__DIR"):
+        LmdbStore(tmp_path / "file" / "state", SIZE, IDS)
+
+
+def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(folder):
+    store = LmdbStore(folder, 1 << 20, IDS)
+    store.restore(WHERE, {}, StatePosition(IDS, 0, 0, -1, time.time()))
+    store.refresh()
+    with pytest.raises(StopError, match="HAPAX_STATE__SIZE_MAX"):
+        store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 1}, {})
+    assert store.position(WHERE) == 0
+    store.close()
+
+
+# -- restores -----------------------------------------------------------------------------
+
+
+class Log:
+    """A changelog of one partition: (source, changes) by offset; ``begin``: what is left of it."""
+
+    def __init__(self, *changes: tuple[int, dict[bytes, bytes | None]]) -> None:
+        self.changes = list(changes)
+        self.begin = 0
+        self.kept_s = 43_200.0
+        self.read_from: list[int] = []
+
+    def span(self, partition: int) -> tuple[int, int]:
+        return self.begin, len(self.changes)
+
+    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
+        self.read_from.append(start)
+        for at in range(start, end):
+            source, changes = self.changes[at]
+            yield ChangelogPiece(changes, at + 1, source)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log((0, {A: b"1"}), (1, {B: b"1"}), (2, {A: None}), (3, {B: b"2"}))
+
+
+def test_an_empty_store_takes_all_of_the_changelog(lmdb, log):
+    lmdb.drop(WHERE)
+    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 4
+    lmdb.refresh()
+    assert (lmdb.get(A), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
+
+
+def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
+    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 2
+    assert log.read_from == [2]
+    lmdb.refresh()
+    assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        StatePosition(("other", "input", "changelog"), 2, 2, 1, time.time()),
+        StatePosition(("cluster", "made again", "changelog"), 2, 2, 1, time.time()),
+        StatePosition(("cluster", "input", "made again"), 2, 2, 1, time.time()),
+        StatePosition(IDS, 2, 2, 1, time.time() - 43_200.0),
+        StatePosition(IDS, 9, 4, 4, time.time()),
+        StatePosition(IDS, 2, 5, 1, time.time()),
+    ],
+    ids=["cluster", "input", "changelog", "old", "ahead", "cut"],
+)
+def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
+    stale = prefix_of(3, b"stale") + b"n"
+    lmdb.restore(WHERE, {stale: b"1"}, row)
+    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    lmdb.refresh()
+    assert (lmdb.get(stale), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
+    assert log.read_from == [0]
+
+
+def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
+    lmdb.restore(WHERE, {A: b"1"}, StatePosition(IDS, 1, 1, 0, time.time()))
+    log.begin = 3
+    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    lmdb.refresh()
+    assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_group_that_was_moved_back_stops_the_process_and_keeps_no_state_of_later_records(
+    lmdb, log, at
+):
+    with pytest.raises(PositionLostError, match=f"the group is at {at}"):
+        restore(lmdb, log, RestoreRequest(WHERE, at))
+    assert lmdb.position(WHERE) is None
+
+
+# -- partitions wait for theirs, and only for what they still want ----------------------------
+
+
+class Group(SimpleNamespace):
+    """A source of which partitions are held, and where the group is."""
+
+    def __init__(self, **committed: int) -> None:
+        super().__init__(held=set(), at={("orders", int(n[1:])): o for n, o in committed.items()})
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.at)
+
+    def processed(self) -> dict[TopicPartition, int]:
+        return {}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return {where: self.at.get(where) for where in partitions}
+
+    def hold(self, where: TopicPartition, why: str, *, held: bool) -> None:
+        (self.held.add if held else self.held.discard)(where)
+
+
+@pytest.fixture
+def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
+    said: Any = SimpleNamespace(
+        state_awaited=lambda *_: None, state_restored=lambda *_: None, state_unread=lambda *_: None
+    )
+    process: Any = SimpleNamespace(events=said, clock=time)
+    lmdb.drop(WHERE)
+    lmdb.refresh()
+    state = KeyedState(lmdb, "app-state")
+    hold = StateHold(process, state, lmdb, log)
+    yield hold
+    assert hold.close()
+
+
+def settled(hold: StateHold, group: Any) -> bool:
+    hold.attend(group)
+    return not hold._waiting
+
+
+def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb):
+    group = Group(p3=4)
+    waiting.forget([WHERE])
+    waiting.attend(group)
+    assert group.held == {WHERE}
+    assert reaches(lambda: settled(waiting, group), 10)
+    assert (group.held, lmdb.position(WHERE), lmdb.get(B)) == (set(), 4, b"2")
+
+
+def test_what_has_left_meanwhile_stops_nothing_and_is_not_judged(waiting, log):
+    waiting.add(StateUnreadError({WHERE: 2}))
+    waiting.forget([WHERE])
+    assert reaches(lambda: settled(waiting, Group()), 10)
+
+
+def test_a_group_that_has_come_further_meanwhile_is_followed(waiting, lmdb):
+    group = Group(p3=4)
+    waiting.add(StateUnreadError({WHERE: 2}))
+    assert reaches(lambda: settled(waiting, group), 10)
+    assert lmdb.position(WHERE) == 4
+
+
+def test_a_group_that_was_moved_back_stops_the_process(waiting):
+    group = Group(p3=2)
+    waiting.add(StateUnreadError({WHERE: 2}))
+    with pytest.raises(PositionLostError, match="moved back"):
+        reaches(lambda: settled(waiting, group), 10)
+
+
+def test_a_partition_that_cannot_be_read_now_lets_the_others_pass(waiting, log, monkeypatch):
+    monkeypatch.setattr(state_restore, "AGAIN_S", 0.05)
+    ill, group = ("orders", 4), Group(p3=4)
+    monkeypatch.setattr(log, "span", partial(refusing, log.span))
+    waiting.add(StateUnreadError({ill: 4, WHERE: 4}))
+    assert reaches(lambda: waiting.attend(group) or WHERE not in waiting._waiting, 10)
+    assert ill in waiting._waiting
+
+
+def refusing(span: Any, partition: int) -> Any:
+    if partition == 4:
+        raise PreflightError(["no leader"])
+    return span(partition)
+
+
+def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
+    other, entry = ("orders", 4), prefix_of(4, b"a") + b"n"
+    lmdb.restore(other, {entry: b"9"}, StatePosition(IDS, 1, 1, 0, time.time()))
+    lmdb.drop(WHERE)
+    lmdb.refresh()
+    assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)

@@ -1,0 +1,184 @@
+"""Keyed state on a real broker: counts without a gap through kills, restores and rebalances."""
+
+import json
+import random
+import sys
+import time
+
+import pytest
+
+from hapax.sandbox import SandboxTopic
+from tests.kit.commands import output_of, run_captured
+from tests.kit.keeping import MODULE, gaps
+from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
+from tests.kit.topics import Given, read_back
+from tests.kit.waiting import await_
+
+HAPAX = (sys.executable, "-m", "hapax")
+PARTITIONS, KEYS, RECORDS = 3, 30, 6_000
+
+
+def stateful(route: PipelineUnderTest, partitions: int, policy: str = "compact") -> None:
+    topic = SandboxTopic(f"{route.app}-state", partitions, {"cleanup.policy": policy})
+    route.sandbox.create_topics(topic)
+
+
+@pytest.fixture
+def route(route_of):
+    made = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count")
+    stateful(made, PARTITIONS)
+    return made
+
+
+def keyed(first: int, count: int) -> list[Given]:
+    return [
+        Given(b"x", b"key-%d" % (number % KEYS), partition=number % KEYS % PARTITIONS)
+        for number in range(first, first + count)
+    ]
+
+
+def kept(route: PipelineUnderTest) -> dict[bytes | None, bytes | None]:
+    """Return what a reader of the changelog finds as the state."""
+    found = {one.key: one.value for one in read_back(route.bootstrap, f"{route.app}-state")}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def whole(route: PipelineUnderTest, records: int) -> None:
+    outputs = route.outputs()
+    assert len(outputs) == records
+    assert gaps(outputs) == []
+    each = records // KEYS
+    code = each.to_bytes(1, "big") if each < 128 else b"\xcc%c" % each if each < 256 else None
+    expected = code or b"\xcd" + each.to_bytes(2, "big")
+    assert kept(route) == {b"count\0key-%d" % key: expected for key in range(KEYS)}
+
+
+@pytest.mark.parametrize("disk", [True, False], ids=["with its disk", "without a disk"])
+def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp_path, disk):
+    more = {"STATE__DIR": str(tmp_path / "state")} if disk else {}
+    chance, worker = random.Random(7), route.worker(**more)
+    for first in range(0, RECORDS, RECORDS // 5):
+        route.write(*keyed(first, RECORDS // 5))
+        time.sleep(chance.uniform(0.2, 1.5))  # amid whatever it does then
+        worker.kill()
+        worker.start()
+    route.await_lag_0()
+    assert worker.terminate() == 0
+    whole(route, RECORDS)
+    assert worker.lines("state_restored")
+
+
+def test_a_restart_with_its_disk_reads_no_more_than_what_the_kill_has_left(route, tmp_path):
+    settings = {"STATE__DIR": str(tmp_path / "state")}
+    route.write(*keyed(0, RECORDS))
+    route.run_to_end(**settings)
+    route.write(*keyed(RECORDS, RECORDS))
+    worker = route.run_to_end(**settings)
+    assert [line["changes"] for line in worker.lines("state_restored")] in ([], [0] * PARTITIONS)
+    whole(route, 2 * RECORDS)
+
+
+def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path):
+    route.worker("w-0", STATE__DIR=str(tmp_path / "w-0"))
+    route.write(*keyed(0, RECORDS // 2))
+    route.await_outputs(RECORDS // 10)
+    second = route.worker("w-1", STATE__DIR=str(tmp_path / "w-1"))
+    await_(lambda: second.lines("state_restored"), what=second.text)
+    route.write(*keyed(RECORDS // 2, RECORDS // 2))
+    route.await_outputs(RECORDS // 2 + RECORDS // 10)
+    assert second.terminate() == 0
+    route.await_lag_0()
+    whole(route, RECORDS)
+
+
+def test_the_commands_show_what_is_kept_as_the_changelog_has_it(route):
+    route.write(*keyed(0, KEYS), Given(b"forget", b"key-1", partition=1))
+    route.run_to_end()
+    environment = route.environment(INSTANCE="w-0")
+    shown = run_captured([*HAPAX, "state", "show", "key-0", "--json"], env=environment)
+    expected = {"partition": 0, "key": "key-0", "name": "count", "value": 1, "expires_ms": None}
+    assert json.loads(shown.stdout) == [expected]
+    lines = run_captured([*HAPAX, "state", "export"], env=environment).stdout.splitlines()
+    keys = {json.loads(line)["key"] for line in lines}
+    assert keys == {f"key-{number}" for number in range(KEYS) if number != 1}
+    nothing = run_captured([*HAPAX, "state", "show", "key-1"], env=environment)
+    assert (nothing.returncode, "Nothing is kept" in nothing.stderr) == (1, True)
+
+
+# -- what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "sentence"),
+    [
+        (0, "compact", "does not exist"),
+        (2, "compact", "has 2 partitions, and the input has 1"),
+        (1, "delete", "cleanup.policy=delete"),
+    ],
+)
+def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
+    route_of, partitions, policy, sentence
+):
+    route = route_of(TRANSFORM=f"{MODULE}:count")
+    if partitions:
+        stateful(route, partitions, policy)
+    worker = route.worker()
+    worker.ends_with(3)
+    assert sentence in worker.text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"CALL__CONCURRENCY": "4"}, "a plain function of one record"),
+        ({"TRANSFORM": f"{MODULE}:overlapping"}, "a plain function of one record"),
+        ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
+        ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
+        ({"INPUT__TOPICS": "one,two"}, "read one topic"),
+    ],
+)
+def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sentence):
+    route = route_of(**{"TRANSFORM": f"{MODULE}:count", **settings})
+    if "INPUT__TOPICS" in settings:
+        route.sandbox.create_topics(SandboxTopic("one"), SandboxTopic("two"))
+    if "RETRY__LATER" in settings:
+        route.sandbox.create_topics(SandboxTopic(f"{route.app}-retry", 20))
+    worker = route.worker()
+    worker.ends_with(2)
+    assert sentence in worker.text()
+
+
+def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(route, tmp_path):
+    route.write(*keyed(0, KEYS))
+    route.run_to_end()
+    route.write(*keyed(KEYS, KEYS))
+    worker = route.worker(TRANSFORM=f"{MODULE}:fill")
+    worker.ends_with(2)
+    assert "is not what the transform expects" in worker.text()
+    route.run_to_end()
+    whole(route, 2 * KEYS)
+
+
+def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
+    route.write(*keyed(0, KEYS))
+    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
+    words = [*HAPAX, "offsets", "set", route.source, "earliest", "--yes"]
+    output_of(words, env=route.environment(INSTANCE="w-0"))
+    worker = route.worker(GROUP__MEMBERSHIP="dynamic")
+    worker.ends_with(6)
+    assert "the state has changes of record" in worker.text()
+
+
+def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):
+    killer = Given(b"kill", b"key-0", partition=0)
+    route.write(*keyed(0, KEYS), killer, *keyed(KEYS, KEYS))
+    worker = route.worker(STATE__DIR=str(tmp_path / "state"))
+    while route.lag():
+        if not worker.running:
+            worker.start()
+        time.sleep(0.1)
+    assert worker.terminate() == 0
+    (letter,) = route.dead()
+    assert header(letter, "hapax-error").startswith("Killed")
+    whole(route, 2 * KEYS)
+    assert values(route.outputs()).count(b"2") == KEYS
