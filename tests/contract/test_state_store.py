@@ -75,8 +75,8 @@ def test_a_partition_of_which_nothing_is_known_has_no_position(store):
     assert store.position(("orders", 4)) is None
 
 
-def expiring(due_ms: int, value: bytes = b"1") -> bytes:
-    return EXPIRES + due_ms.to_bytes(8, "big") + value
+def expiring(due_ms: int) -> bytes:
+    return EXPIRES + due_ms.to_bytes(8, "big") + b"1"
 
 
 def test_what_expires_is_due_in_its_order_once_and_not_where_it_was_changed_since(store):
@@ -222,8 +222,8 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
     "row",
     [
         StatePosition(("other", "input", "changelog"), 2, 2, 1, time.time()),
-        StatePosition(("cluster", "made again", "changelog"), 2, 2, 1, time.time()),
-        StatePosition(("cluster", "input", "made again"), 2, 2, 1, time.time()),
+        StatePosition(("cluster", "recreated", "changelog"), 2, 2, 1, time.time()),
+        StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time()),
         StatePosition(IDS, 2, 2, 1, time.time() - 43_200.0),
         StatePosition(IDS, 9, 4, 4, time.time()),
         StatePosition(IDS, 2, 5, 1, time.time()),

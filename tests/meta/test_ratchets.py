@@ -16,9 +16,9 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 56_034
+LINES_MAX = 56_009
 FILES_MAX = 268
-CODE_LINES_MAX = 39_390
+CODE_LINES_MAX = 39_370
 TEST_LINES_MAX = 84_619
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 74_735

@@ -1,6 +1,8 @@
 """Keyed state without a broker: what a call sees, and what becomes of what it has changed."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,14 @@ def run(pipeline: Pipeline, *records: tuple[bytes | None, bytes]) -> list[bytes 
     for key, value in records:
         pipeline.send(value, key=key)
     return pipeline.run().values("output")
+
+
+def refusal(transform: Callable[..., Any], timestamp_ms: int = 0) -> str:
+    """Return what the dead letter of one record says."""
+    pipeline = Pipeline(transform)
+    pipeline.send(b"x", key=b"a", timestamp_ms=timestamp_ms)
+    (letter,) = pipeline.run().dead_letters
+    return letter.error
 
 
 def test_calls_of_a_key_see_what_those_before_them_have_kept_within_a_batch_and_after_it():
@@ -111,10 +121,7 @@ def test_a_name_that_cannot_be_one_makes_a_dead_letter(name):
         state.set(name, 1)
         return Output(b"x")
 
-    pipeline = Pipeline(named)
-    pipeline.send(b"x", key=b"a")
-    (letter,) = pipeline.run().dead_letters
-    assert "is no name of a state" in letter.error
+    assert "is no name of a state" in refusal(named)
 
 
 def test_what_cannot_be_written_makes_a_dead_letter():
@@ -122,10 +129,7 @@ def test_what_cannot_be_written_makes_a_dead_letter():
         state.set("n", object())
         return Output(b"x")
 
-    pipeline = Pipeline(odd)
-    pipeline.send(b"x", key=b"a")
-    (letter,) = pipeline.run().dead_letters
-    assert "cannot be kept" in letter.error
+    assert "cannot be kept" in refusal(odd)
 
 
 def test_only_a_second_parameter_of_this_name_is_the_state():
@@ -225,10 +229,7 @@ def test_a_time_to_live_that_is_none_makes_a_dead_letter(ttl, timestamp_ms, why)
         state.set("n", 1, ttl=ttl)
         return b"x"
 
-    pipeline = Pipeline(odd)
-    pipeline.send(b"x", key=b"a", timestamp_ms=timestamp_ms)
-    (letter,) = pipeline.run().dead_letters
-    assert why in letter.error
+    assert why in refusal(odd, timestamp_ms)
 
 
 # -- entries ------------------------------------------------------------------------------

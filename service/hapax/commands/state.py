@@ -71,32 +71,18 @@ def export() -> None:
 
 
 def _figures(one: KeptValue) -> dict[str, Any]:
-    from hapax.core.state import due_ms
-
-    due = due_ms(one.value)
     return {
         "partition": one.partition,
         "key": screen.json_bytes(one.key),
         "name": one.name,
-        "value": _value(one),
-        "expires_ms": due,
+        "value": one.value,
+        "expires_ms": one.expires_ms,
     }
 
 
-def _value(one: KeptValue) -> Any:
-    import msgspec
-
-    from hapax.core.state import content_of
-
-    return msgspec.to_builtins(msgspec.msgpack.decode(content_of(one.value)))
-
-
 def _text(one: KeptValue) -> str:
-    return screen.printable(json.dumps(_value(one), ensure_ascii=False))
+    return screen.printable(json.dumps(one.value, ensure_ascii=False))
 
 
 def _expiry(one: KeptValue) -> str:
-    from hapax.core.state import due_ms
-
-    due = due_ms(one.value)
-    return "" if due is None else screen.moment_text(due)
+    return "" if one.expires_ms is None else screen.moment_text(one.expires_ms)

@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
 EXPIRED_MIN: Final = 100
 """So many entries that have expired are deleted with a batch, or as many as it has records."""
-
-
 ENTRY_BYTES_MAX: Final = 1 << 20
+"""Of key and value of an entry, where no topic says how much it takes."""
 
 
 class StateStore(Protocol):

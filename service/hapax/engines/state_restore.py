@@ -17,7 +17,7 @@ from hapax.core.errors import PositionLostError, PreflightError, StateUnreadErro
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
@@ -80,10 +80,16 @@ class GroupMovedBackError(PositionLostError):
         )
 
 
-def restore(store: LmdbStore, changelog: ChangelogReader, wanted: RestoreRequest) -> int:
+def restore(
+    store: LmdbStore,
+    changelog: ChangelogReader,
+    wanted: RestoreRequest,
+    closing: Callable[[], bool] = bool,
+) -> int:
     """Bring one partition there; return how many changes were read.
 
-    Raises GroupMovedBackError: what later records have changed cannot be taken back.
+    Raises GroupMovedBackError: what later records have changed cannot be taken back; and, between
+    two pieces, InterruptedError when ``closing`` says so.
     """
     where, at, _number = wanted
     start, end = changelog.span(where[1])
@@ -93,6 +99,8 @@ def restore(store: LmdbStore, changelog: ChangelogReader, wanted: RestoreRequest
         row = StatePosition(store.of, None, start, -1, time.time())
     count = 0
     for piece in changelog.read(where, row.changelog, end):
+        if closing():
+            raise InterruptedError
         count += len(piece.changes)
         source = max(row.source, piece.source)
         row = StatePosition(store.of, None, piece.next, source, row.seen_s)
@@ -227,7 +235,7 @@ class StateHold:
     def _restore(self, wanted: RestoreRequest) -> None:
         began_s = self._process.clock.monotonic()
         try:
-            changes = restore(self._store, _Interruptible(self._changelog, self._closing), wanted)
+            changes = restore(self._store, self._changelog, wanted, self._closing.is_set)
         except InterruptedError:
             return
         except PreflightError as error:
@@ -245,21 +253,3 @@ class StateHold:
         self._process.events.state_unread(wanted.where, str(error) or repr(error))
         self._closing.wait(AGAIN_S)
         self._wanted.put(wanted)
-
-
-class _Interruptible:
-    """A changelog whose reading ends with InterruptedError when the process closes."""
-
-    def __init__(self, inner: ChangelogReader, closing: threading.Event) -> None:
-        self._inner = inner
-        self._closing = closing
-        self.kept_s = inner.kept_s
-
-    def span(self, partition: int) -> tuple[int, int]:
-        return self._inner.span(partition)
-
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        for piece in self._inner.read(where, start, end):
-            if self._closing.is_set():
-                raise InterruptedError
-            yield piece

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from hapax.core.errors import PreflightError
 from hapax.core.ports import silent
-from hapax.core.state import parts_of
+from hapax.core.state import content_of, due_ms, parts_of
 from hapax.kafka.read.changelog import Changelog
 from hapax.kafka.read.offsets_client import BlockingOffsets
 
@@ -20,12 +22,22 @@ if TYPE_CHECKING:
 
 
 class KeptValue(NamedTuple):
-    """One value; ``value`` as the changelog has it (core/state.py)."""
+    """One value; ``written`` as the changelog has it (core/state.py)."""
 
     partition: int
     key: bytes
     name: str
-    value: bytes
+    written: bytes
+
+    @property
+    def value(self) -> Any:
+        """As JSON can have it."""
+        return msgspec.to_builtins(msgspec.msgpack.decode(content_of(self.written)))
+
+    @property
+    def expires_ms(self) -> int | None:
+        """In Unix time; None: it does not."""
+        return due_ms(self.written)
 
 
 def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> Iterator[KeptValue]:

@@ -46,10 +46,13 @@ def cluster_id(settings: Settings) -> str:
     return found
 
 
-def topic_ids(settings: Settings) -> dict[str, str | None]:
-    """Return ids of existing topics; None: brokers have none. PreflightError: no answer."""
+def topic_ids(settings: Settings, topics: Collection[str] | None = None) -> dict[str, str | None]:
+    """Return ids of existing topics; None: brokers have none. PreflightError: no answer.
+
+    ``topics``: default: those that the settings read.
+    """
     admin = _admin(reader_properties(settings))
-    asked = TopicCollection(list(settings.read_topics))
+    asked = TopicCollection(list(settings.read_topics if topics is None else topics))
     answers = admin.describe_topics(asked, request_timeout=IDS_TIMEOUT_S)
     found: dict[str, str | None] = {}
     for topic, answer in answers.items():

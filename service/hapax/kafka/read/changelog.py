@@ -5,15 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-
-from hapax.core.errors import PreflightError, StopError
+from hapax.core.errors import StopError
 from hapax.core.headers import SOURCE
 from hapax.core.state import ChangelogPiece, entry_of
-from hapax.kafka.admin.topics import topic_settings
-from hapax.kafka.client_log import kafkas_id
-from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
     from hapax.core.state import Changes
     from hapax.settings import Settings
 
-_ANSWER_S: Final = 30.0
 _DAY_MS, _MESSAGE_BYTES = 86_400_000, 1_048_588
 """Kafka's defaults of delete.retention.ms and max.message.bytes."""
 OVERHEAD_BYTES: Final = 500
@@ -71,17 +65,8 @@ class Changelog:
 
     def ids(self, topic: str) -> tuple[str, ...]:
         """Return Kafka's ids of the cluster, of an input topic and of the changelog."""
-        admin = build(AdminClient, admin_properties(reader_properties(self._settings)), None)
-        names = [topic, self.topic]
-        try:
-            answers = admin.describe_topics(TopicCollection(names), request_timeout=_ANSWER_S)
-            found = [kafkas_id(str(answers[one].result(_ANSWER_S).topic_id)) for one in names]
-            cluster = admin.list_topics(topic, timeout=_ANSWER_S).cluster_id
-        except (KafkaException, TimeoutError) as error:
-            inner = error.args[0] if isinstance(error, KafkaException) else error
-            problem = f"the ids of {' and '.join(names)} cannot be read: {inner}"
-            raise PreflightError([problem]) from error
-        return (str(cluster), *map(str, found))
+        found = topic_ids(self._settings, (topic, self.topic))
+        return cluster_id(self._settings), str(found.get(topic)), str(found.get(self.topic))
 
     def span(self, partition: int) -> tuple[int, int]:
         """Return where the log begins, and where it ends now, open transactions included.
