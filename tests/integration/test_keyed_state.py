@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from hapax.sandbox import SandboxTopic
+from tests.kit import keeping
 from tests.kit.commands import output_of, run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
@@ -52,10 +53,14 @@ def whole(route: PipelineUnderTest, records: int) -> None:
     assert kept(route) == {b"count\0key-%d" % key: expected for key in range(KEYS)}
 
 
-@pytest.mark.parametrize("disk", [True, False], ids=["with its disk", "without a disk"])
-def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp_path, disk):
+@pytest.mark.parametrize(
+    ("form", "disk"),
+    [(form, form != "threads") for form in keeping.FORMS],
+    ids=[f"{form}, with{'out' if form == 'threads' else ''} a disk" for form in keeping.FORMS],
+)
+def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp_path, form, disk):
     more = {"STATE__DIR": str(tmp_path / "state")} if disk else {}
-    chance, worker = random.Random(7), route.worker(**more)
+    chance, worker = random.Random(7), route.worker(**more, **keeping.FORMS[form])
     for first in range(0, RECORDS, RECORDS // 5):
         route.write(*keyed(first, RECORDS // 5))
         time.sleep(chance.uniform(0.2, 1.5))  # amid whatever it does then
@@ -129,8 +134,7 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"CALL__CONCURRENCY": "4"}, "a plain function of one record"),
-        ({"TRANSFORM": f"{MODULE}:overlapping"}, "a plain function of one record"),
+        ({"CALL__ORDER": "none", "CALL__CONCURRENCY": "4"}, "lets calls of one key overlap"),
         ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
         ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
         ({"INPUT__TOPICS": "one,two"}, "read one topic"),

@@ -17,6 +17,7 @@ After an abort every record of the batch is called again, for what it saw may be
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -45,11 +46,15 @@ ENTRY_BYTES_MAX: Final = 1 << 20
 """Of key and value of an entry, where no topic says how much it takes."""
 
 
+_AT_HAND: ContextVar[Any] = ContextVar("state")
+"""State of the record, or of each of the records, that business code has in this call."""
+
+
 class StateStore(Protocol):
     """What is committed, by entry, and for each input partition how far. One thread only."""
 
     def get(self, entry: bytes) -> bytes | None:
-        """Return the value of an entry; None: there is none."""
+        """Return the value of an entry; None: there is none. From any thread."""
 
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
         """Return all entries of one key."""
@@ -107,7 +112,7 @@ def changes_of(result: object) -> Changes | None:
 
 
 class KeyedState:
-    """State for the calls of one process, made one after the other. One thread only."""
+    """State for the calls of one process. One thread, but for the calls themselves."""
 
     def __init__(
         self,
@@ -138,27 +143,54 @@ class KeyedState:
         """Those of a transaction that is not known to be committed."""
         self._times_ms: dict[int, int] = {}
         self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
-        self._state: State[Any] | None = None
 
     def bound(
         self, form: TransformForm, around: Callable[[TransformForm], TransformForm]
-    ) -> Callable[[Record], object]:
-        """Return a function of a record alone; ``around``: brings data, context and formats."""
+    ) -> TransformForm:
+        """Return a form of records alone; ``around``: brings data, context and formats.
+
+        Calls may overlap, but not those of one key. Records without a key raise Poison.
+        """
         function = form.function
         if form.state_type is not Any:
             self._decode = msgspec.msgpack.Decoder(form.state_type).decode
 
         @wraps(function)
-        def given(record: Record) -> object:
-            return function(record, self._state)
+        def given(records: Any) -> Any:
+            return function(records, _AT_HAND.get())
 
         inner = around(replace(form, function=given)).function
+        open_: Callable[[Any], Any] = self._open_all if form.lists else self._open
+        answered: Callable[[Any, Any], object]
+        answered = self._all_answered if form.lists else self._answered
 
-        def called(record: Record) -> object:
-            self._state = state = State(record, self._batch, self._store.get, self._decode)
-            return Answered(inner(record), state, self._batch, self._bytes_max)
+        def called(records: Any) -> object:
+            _AT_HAND.set(state := open_(records))
+            return answered(inner(records), state)
 
-        return called
+        async def awaited(records: Any) -> object:
+            _AT_HAND.set(state := open_(records))
+            return answered(await inner(records), state)
+
+        return replace(form, function=awaited if form.asynchronous else called)
+
+    def _open(self, record: Record) -> State[Any]:
+        return State(record, self._batch, self._store.get, self._decode)
+
+    def _open_all(self, records: list[Record]) -> list[State[Any]]:
+        return list(map(self._open, records))
+
+    def _answered(self, answer: object, state: State[Any]) -> object:
+        return Answered(answer, state, self._bytes_max)
+
+    def _all_answered(self, answers: Any, states: list[State[Any]]) -> Any:
+        """Return what is no answer for each record as it is: it is refused as a whole."""
+        if not isinstance(answers, list | tuple) or len(answers) != len(states):
+            return answers
+        return [
+            answer if isinstance(answer, BaseException) else self._answered(answer, state)
+            for answer, state in zip(answers, states, strict=True)
+        ]
 
     def entries(self, record: Record) -> Changes:
         """Return the state of a record's key, for a call in another process."""
@@ -210,9 +242,9 @@ class KeyedState:
         return unread
 
     def clear(self) -> None:
-        """Forget what calls have changed."""
-        self._batch.clear()
-        self._in_work.clear()
+        """Forget what calls have changed; one that was given up may still write into the old."""
+        self._batch = {}
+        self._in_work = set()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where the store is: another member may have come further meanwhile."""
@@ -269,8 +301,7 @@ class KeyedState:
         done = {where: at for where, at in progress.items() if where in self._in_work}
         self._store.apply(planned, done, self._newest)
         self._sure |= self._in_work
-        self._in_work = set()
-        self._batch.clear()
+        self.clear()
 
     def move(self, progress: Progress) -> None:
         """Take note that progress alone is committed."""

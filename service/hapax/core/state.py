@@ -98,7 +98,7 @@ class State(Generic[Value]):
     With ``State[Basket]`` values are of that type, which msgspec checks when they are read.
     """
 
-    __slots__ = ("_batch", "_decode", "_now_ms", "_prefix", "_store", "changes")
+    __slots__ = ("_decode", "_now_ms", "_prefix", "_store", "batch", "changes")
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class State(Generic[Value]):
             raise Poison("the record has no key, and state is kept by key")
         self._prefix = prefix_of(record.partition, record.key)
         self._now_ms = record.timestamp_ms
-        self._batch = batch
+        self.batch = batch
         self._store = store
         self._decode = decode
         self.changes: Changes = {}
@@ -125,7 +125,7 @@ class State(Generic[Value]):
         entry = self._entry(name)
         found: Any = self.changes.get(entry, _MISSING)
         if found is _MISSING:
-            found = self._batch.get(entry, _MISSING)
+            found = self.batch.get(entry, _MISSING)
         if found is _MISSING:
             found = self._store(entry)
         if found is not None and found.startswith(EXPIRES):
@@ -187,12 +187,11 @@ class Stated(tuple[Output, ...]):
 class Answered:
     """What a transform has answered, until its outputs are collected: a generator still runs."""
 
-    __slots__ = ("_batch", "_bytes_max", "_state", "answer")
+    __slots__ = ("_bytes_max", "_state", "answer")
 
-    def __init__(self, answer: object, state: State[Any], batch: Changes, bytes_max: int) -> None:
+    def __init__(self, answer: object, state: State[Any], bytes_max: int) -> None:
         self.answer = answer
         self._state = state
-        self._batch = batch
         self._bytes_max = bytes_max
 
     def result(self, outputs: tuple[Output, ...]) -> tuple[Stated, int]:
@@ -211,5 +210,5 @@ class Answered:
                     f" topic takes {self._bytes_max:,}: keep less under one name, or raise"
                     " max.message.bytes of the topic"
                 )
-        self._batch.update(changes)
+        self._state.batch.update(changes)
         return stated, whole

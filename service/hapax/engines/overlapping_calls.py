@@ -48,8 +48,12 @@ CLOSE_WAIT_S = 5.0
 WAIT_S = 0.05
 
 
-def bound(form: TransformForm, limits: CallLimits) -> TransformForm:
-    """Return the form with data and, where its module has imported it, with its context."""
+def bound(
+    form: TransformForm, limits: CallLimits, state: KeyedState | None = None
+) -> TransformForm:
+    """Return the form with data, state and, where its module has imported it, with its context."""
+    if state is not None:
+        return state.bound(form, partial(bound, limits=limits))
     context = sys.modules.get("hapax.context")
     return with_data(context.bound(form) if context else form, limits.formats)
 
@@ -136,9 +140,16 @@ class SlotCalls(ABC):
     what was frozen and thawed must not lose its calls for the time that it could not use.
     """
 
-    def __init__(self, form: TransformForm, limits: CallLimits, run: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        form: TransformForm,
+        limits: CallLimits,
+        run: Callable[[Any], Any],
+        state: KeyedState | None = None,
+    ) -> None:
         self._form = form
         self._limits = limits
+        self._state = state
         self._lifetime = CallLifetime(form, run)
         self._queue = CallQueue(limits.order, 1)
         self._slots: dict[Slot, None] = {}
@@ -188,9 +199,9 @@ class SlotCalls(ABC):
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
     def _set_up(self) -> None:
-        self._form = bound(self._lifetime.open(), self._limits)
+        self._form = bound(self._lifetime.open(), self._limits, self._state)
         longest = self._limits.records_max if self._form.lists else 1
-        self._queue = CallQueue(self._limits.order, longest)
+        self._queue = CallQueue(self._limits.order, longest, unique=self._state is not None)
 
     def _overdue(self, timed: Iterable[Slot]) -> list[Slot]:
         """Count one tick for each attempt; return those that have taken too long."""
@@ -218,10 +229,11 @@ class LoopCalls(SlotCalls):
         self,
         form: TransformForm,
         limits: CallLimits,
+        state: KeyedState | None = None,
         *,
         on_blocked: Callable[[Record | None], object],
     ) -> None:
-        super().__init__(form, limits, self._await)
+        super().__init__(form, limits, self._await, state)
         self._on_blocked = on_blocked
         self._function = form.function
         self._incoming: deque[Call] = deque()
@@ -399,8 +411,10 @@ class LoopCalls(SlotCalls):
 class ThreadCalls(SlotCalls):
     """Threads that call one transform, which is safe for them."""
 
-    def __init__(self, form: TransformForm, limits: CallLimits) -> None:
-        super().__init__(form, limits, lambda answer: asyncio.run(_finished(answer)))
+    def __init__(
+        self, form: TransformForm, limits: CallLimits, state: KeyedState | None = None
+    ) -> None:
+        super().__init__(form, limits, lambda answer: asyncio.run(_finished(answer)), state)
         self._ready = threading.Condition(threading.Lock())
         self._idle = 0
         self._closed = False
@@ -503,23 +517,26 @@ def call_limits(settings: Settings) -> CallLimits:
 def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
-    overlap = overlapping(form, call_limits(settings))
-    alone = settings.engine == "worker" and not overlap
-    problems = list(call_problems(settings)) if alone else []
+    # With state the calls of a batch end before it is committed, and none is made meanwhile.
+    alone = form.stateful or not overlapping(form, call_limits(settings))
+    problems = list(call_problems(settings)) if alone and settings.engine == "worker" else []
     if form.stateful:
-        problems += state_problems(settings, overlap=overlap)
+        problems += state_problems(settings)
     if problems:
         raise ConfigurationError(problems)
     return form
 
 
 def make_calls(
-    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
+    form: TransformForm,
+    limits: CallLimits,
+    on_blocked: Callable[[Record | None], object] = bool,
+    state: KeyedState | None = None,
 ) -> SlotCalls:
     """Return what makes the calls of a form; it is not open yet."""
     if form.asynchronous:
-        return LoopCalls(form, limits, on_blocked=on_blocked)
-    return ThreadCalls(form, limits)
+        return LoopCalls(form, limits, state, on_blocked=on_blocked)
+    return ThreadCalls(form, limits, state)
 
 
 def overlapping(form: TransformForm, limits: CallLimits) -> bool:
@@ -583,10 +600,8 @@ def open_transformer(
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        around = partial(bound, limits=limits)
-        function: Any = around(form).function if state is None else state.bound(form, around)
-        attempts, retried = limits.attempts_max, limits.retrying
-        return Transformer(function, attempts, retried, limits.output_bytes_max)
-    calls = make_calls(form, limits, on_blocked)
+        function, attempts = bound(form, limits, state).function, limits.attempts_max
+        return Transformer(function, attempts, limits.retrying, limits.output_bytes_max)
+    calls = make_calls(form, limits, on_blocked, state)
     calls.open()
     return GatheredCalls(calls)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import threading
 import time
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -62,7 +63,7 @@ class StatePosition(msgspec.Struct, array_like=True):
 
 
 class LmdbStore:
-    """Entries and rows. The thread of the worker reads and applies; another one restores.
+    """Entries and rows. The thread of the worker applies, those of calls get; another restores.
 
     of  ids of what is read now; rows of anything else count for nothing
     """
@@ -84,18 +85,17 @@ class LmdbStore:
         """Entries by partition and the time at which they expire."""
         self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
+        self._reading = threading.Lock()  # LMDB takes no two calls of one transaction at once
         self._next: dict[int, int] = {}
 
     # -- what the core asks, of one snapshot --------------------------------------------------
 
     def get(self, entry: bytes) -> bytes | None:
         """See the port."""
-        if len(entry) <= _KEY_MAX:
-            found: bytes | None = self._reader.get(entry)
-            return found
         key = _key(entry)
-        found = self._reader.get(key)
-        return None if found is None else _whole(key, found)[1]
+        with self._reading:
+            found: bytes | None = self._reader.get(key)
+        return found if found is None or key is entry else _whole(key, found)[1]
 
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
         """See the port."""
@@ -159,8 +159,9 @@ class LmdbStore:
 
     def refresh(self) -> None:
         """Let the worker's thread see what was restored, and pages of before be used again."""
-        self._reader.abort()
-        self._reader = self._environment.begin(db=self._entries)
+        with self._reading:
+            self._reader.abort()
+            self._reader = self._environment.begin(db=self._entries)
 
     # -- what a restore asks ------------------------------------------------------------------
 
@@ -193,7 +194,8 @@ class LmdbStore:
 
         ``trusted``: nothing writes to it any more.
         """
-        self._reader.abort()
+        with self._reading:
+            self._reader.abort()
         try:
             self._environment.sync(force=True)
             if trusted:
