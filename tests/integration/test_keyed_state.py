@@ -4,14 +4,17 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
-from tests.kit.commands import output_of, run_captured
+from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
+from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
@@ -165,11 +168,37 @@ def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(rou
 def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
     route.write(*keyed(0, KEYS))
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    words = [*HAPAX, "offsets", "set", route.source, "earliest", "--yes"]
-    output_of(words, env=route.environment(INSTANCE="w-0"))
+    for partition in range(PARTITIONS):
+        Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app}).commit(
+            offsets=[TopicPartition(route.source, partition, 0)], asynchronous=False
+        )
     worker = route.worker(GROUP__MEMBERSHIP="dynamic")
     worker.ends_with(6)
     assert "the state has changes of record" in worker.text()
+
+
+def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(
+    route, tmp_path
+):
+    settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
+    route.write(*keyed(0, 2 * KEYS))
+    route.run_to_end(**settings)
+    desk, before = Desk(route), route.committed()
+    shown = desk.ask("offsets", "rewind", "--by", "5")
+    assert "has changes of record" in shown["state"]
+    for words in (("rewind", "--by", "5"), ("set", f"{route.source}/0/1", "--drop-state")):
+        refused = desk.type("offsets", *words, "--yes")
+        assert refused.exit_code
+        assert "--drop-state" in refused.output
+    assert route.committed() == before
+    assert desk.ask("offsets", "set", route.source, "latest", "--yes")["state"] is None
+    whole(route, 2 * KEYS)
+    assert desk.ask("offsets", "rewind", "--by", "10", "--drop-state", "--yes")["state"]
+    assert kept(route) == {}
+    route.run_to_end(**settings)
+    again = 10 * PARTITIONS  # of as many keys, which begin at 1
+    assert Counter(values(route.outputs())) == {b"1": KEYS + again, b"2": KEYS}
+    assert len(kept(route)) == again
 
 
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):

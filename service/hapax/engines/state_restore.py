@@ -75,8 +75,8 @@ class GroupMovedBackError(PositionLostError):
         super().__init__(
             f"{wanted.where[0]}/{wanted.where[1]}: the group is at {wanted.at}, and the state has"
             f" changes of record {source}: the group was moved back or began again, and the same"
-            " records would change it twice. Take another HAPAX_APP, or delete the changelog to"
-            " begin without state"
+            " records would change it twice. hapax offsets set TOPIC earliest --drop-state begins"
+            " without state; or take another HAPAX_APP"
         )
 
 
