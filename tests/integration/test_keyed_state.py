@@ -16,7 +16,7 @@ from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
-from tests.kit.topics import Given, read_back
+from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
 HAPAX = (sys.executable, "-m", "hapax")
@@ -199,6 +199,22 @@ def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or
     again = 10 * PARTITIONS  # of as many keys, which begin at 1
     assert Counter(values(route.outputs())) == {b"1": KEYS + again, b"2": KEYS}
     assert len(kept(route)) == again
+
+
+def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_changed(route):
+    records = keyed(0, 2 * KEYS)
+    twice = [one._replace(headers=(("id", b"%d" % at),)) for at, one in enumerate(records)]
+    failing = Given(b"fail", b"key-0", partition=0)
+    route.write(*twice, failing, *twice[: KEYS // 2])
+    route.run_to_end(DEDUP__ID="header:id", GROUP__MEMBERSHIP="dynamic")
+    desk = Desk(route, DEDUP__ID="header:id", GROUP__MEMBERSHIP="dynamic")
+    judged = {"entries": KEYS, "wrong": 0, "unjudged": 0, "examples": [], "remarks": []}
+    assert desk.ask("audit", "--state")["state"] == judged
+    produce(route.bootstrap, f"{route.app}-state", Given(b"\x07", b"count\0key-1", partition=1))
+    found = desk.type("audit", "--state")
+    assert found.exit_code == 1
+    assert "1 are not what the input asks for" in found.stdout
+    assert "b'key-1' 'count'" in found.stdout
 
 
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):
