@@ -7,13 +7,14 @@ import msgspec
 
 from tests.simulation.options import Options
 
-STEPS, REQUESTS, CLAIMS, BUSINESS = "step", "request", "claims", "business"
+STEPS, REQUESTS, CLAIMS, BUSINESS, KEPT = "step", "request", "claims", "business", "kept"
 _ANYWHERE = ("crash", "freeze", "claims", "brokers", "silence", "twin", "spare", "signal")
 _HERE = {
-    STEPS: (*_ANYWHERE, "error", "error", "error", "double join"),
+    STEPS: (*_ANYWHERE, "error", "error", "error", "double join", "disk", "compacted"),
     REQUESTS: (*_ANYWHERE, "crash", "doubt", "doubt", "doubt", "late", "unanswered"),
     CLAIMS: (*_ANYWHERE, "claims", "claims"),
     BUSINESS: (*_ANYWHERE, "slow", "slow", "slow"),
+    KEPT: (*_ANYWHERE, "crash", "disk", "disk", "compacted"),
 }
 
 

@@ -21,6 +21,8 @@ FAULTS = (
     "double join",
 )
 """Kinds of faults. A seed draws a subset of them."""
+KEPT_FAULTS = ("disk", "compacted")
+"""Of what is kept, where the business code keeps something: see keyed.py."""
 _OFTEN = (*FAULTS, "crash", "freeze", "silence", *["doubt", "unanswered"] * 3, "late", "error")
 KINDS = (*[""] * 14, *["two"] * 4, "boom", "boom", "filter", "filter", "large", "bad")
 """What business code and brokers make of a record: see business.py."""
@@ -50,6 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     later           business code asks for later tries (business.py)
     quiet_s         no fault strikes in the second half of each such time; 0: no rest
     window          calls in flight at most; 0: one record after the other
+    stateful        business code keeps state, and the group is moved back at the end
     """
 
     partitions: int = 1
@@ -72,6 +75,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     later: bool = False
     window: int = 0
+    stateful: bool = False
 
 
 def draw(random: Random) -> Options:
@@ -79,7 +83,7 @@ def draw(random: Random) -> Options:
     group = random.choice(("classic", "classic", "consumer"))
     static = group == "classic" and random.random() < 0.6
     count = random.choice((0, 1, 1, 2, 2, 3, 3, 5, 8, len(FAULTS)))
-    return Options(
+    options = Options(
         partitions=partitions,
         workers=random.choice((1, 2, 2, 3)),
         group=group,
@@ -101,6 +105,10 @@ def draw(random: Random) -> Options:
         later=random.random() < 0.25,  # the last choice: schedules of before stay what they were
         window=random.choice((0, 0, 1, 2, 8)),
     )
+    if options.later or options.window or random.random() < 0.3:
+        return options
+    more = random.sample(KEPT_FAULTS, random.randrange(3))
+    return msgspec.structs.replace(options, stateful=True, faults=(*options.faults, *more))
 
 
 def _backlog(random: Random, items: list[Item]) -> list[Item]:
