@@ -25,6 +25,7 @@ from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRun
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
 from hapax.engines.recovery import Recovery
+from hapax.engines.state_restore import Keyed
 from hapax.engines.suspects import Suspects
 from hapax.engines.worker import Worker
 from hapax.telemetry.events import Events
@@ -34,7 +35,7 @@ from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError
 from tests.simulation.business import DEAD, OUT, RETRY
 from tests.simulation.chance import BUSINESS, CLAIMS, REQUESTS, Strike
-from tests.simulation.keyed import Keyed, assemble_state, call_elsewhere, function_of
+from tests.simulation.keyed import assemble_state, call_elsewhere, function_of
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -373,7 +374,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     shared = Shared(events, clock, process.lifecycle)
     keyed = process.keyed = None
     if options.stateful:
-        keyed = process.keyed = assemble_state(world, process, shared, partial(_now_ms, world))
+        keyed = process.keyed = assemble_state(world, process, shared, source)
     isolation = Isolation(
         Transformer(function_of(process, keyed) if keyed else process.work, 1, retrying),
         _Elsewhere(process, Retrying(topic=topic), keyed),

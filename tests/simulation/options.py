@@ -21,8 +21,9 @@ FAULTS = (
     "double join",
 )
 """Kinds of faults. A seed draws a subset of them."""
-KEPT_FAULTS = ("disk", "compacted")
-"""Of what is kept, where the business code keeps something: see keyed.py."""
+KEPT_FAULTS = ("behind", "disk", "compacted")
+"""Of what is kept, where business code keeps something (keyed.py); behind: a crash before a store
+has what is committed."""
 _OFTEN = (*FAULTS, "crash", "freeze", "silence", *["doubt", "unanswered"] * 3, "late", "error")
 KINDS = (*[""] * 14, *["two"] * 4, "boom", "boom", "filter", "filter", "large", "bad")
 """What business code and brokers make of a record: see business.py."""
@@ -107,8 +108,12 @@ def draw(random: Random) -> Options:
     )
     if options.later or options.window or random.random() < 0.3:
         return options
-    more = random.sample(KEPT_FAULTS, random.randrange(3))
-    return msgspec.structs.replace(options, stateful=True, faults=(*options.faults, *more))
+    more = tuple(random.sample(KEPT_FAULTS, random.randrange(4)))
+    others = options.faults if random.random() < 0.6 else ("crash",)
+    batch_max = random.randrange(1, 4)
+    return msgspec.structs.replace(
+        options, stateful=True, faults=(*others, *more), batch_max=batch_max
+    )
 
 
 def _backlog(random: Random, items: list[Item]) -> list[Item]:

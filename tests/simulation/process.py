@@ -12,7 +12,7 @@ from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError
 from tests.simulation import business
 from tests.simulation.assembly import assemble
-from tests.simulation.chance import BUSINESS, KEPT, REQUESTS, STEPS
+from tests.simulation.chance import APPLY, BUSINESS, KEPT, REQUESTS, STEPS
 from tests.simulation.scheduler import START_S
 
 if TYPE_CHECKING:
@@ -149,16 +149,12 @@ class Process:
                 self.lifecycle.stop("SIGTERM")
             case "freeze" if where != REQUESTS:
                 self.freeze(strike.seconds)
-            case "crash" if where != REQUESTS:
+            case "behind" | "crash" if where != REQUESTS:
                 raise CrashError
             case "claims":
                 self._strike_claims(strike)
-            case "brokers" | "twin" | "spare" | "compacted":
+            case "brokers" | "twin" | "spare" | "compacted" | "disk":
                 world.strike(strike, self)
-            case "disk":
-                world.disks.harm(strike, self)
-                if strike.seconds > 0.1:
-                    raise CrashError
         return strike
 
     def _strike_claims(self, strike: Strike) -> None:
@@ -190,7 +186,7 @@ class Process:
 
     def at_disk(self, step: str) -> None:
         """Before and after a step of the store, or of reading its changelog."""
-        self.struck(KEPT, step)
+        self.struck(APPLY if step == "apply" else KEPT, step)
 
     def work_and_keep(self, record: Record, state: State[Any]) -> Any:
         self._meet(record)

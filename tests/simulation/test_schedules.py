@@ -11,7 +11,7 @@ from tests.kit.turn import first, of_this_turn
 from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.options import FAULTS
+from tests.simulation.options import FAULTS, KEPT_FAULTS
 from tests.simulation.play import fails, found_by, play, shrink
 from tests.simulation.spool.mutants import MUTANTS as SPOOL_MUTANTS
 from tests.simulation.spool.play import WrongError, play as play_spool
@@ -32,6 +32,8 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order():
 
     for kind in FAULTS:
         assert counts[kind] > least(50), f"too few faults of kind {kind}: {counts}"
+    for kind in (*KEPT_FAULTS, "tails read", "disk older", "disk foreign", "moved back"):
+        assert counts[kind] > least(10), f"{kind}: {counts}"
     assert counts["later tries"] > least(500), counts
     for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
         assert counts[f"late {late} accepted"] > least(10), late

@@ -13,9 +13,10 @@ from greenlet import greenlet  # type: ignore[import-untyped]
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import Clock
-from hapax.core.records import Message, Record, TopicPartition
+from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
+from tests.kit.doubles import CrashError
 from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
 from tests.simulation.chance import Chance, Strike
 from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
@@ -69,7 +70,7 @@ class World:
         self._late = 0
         self._upstream = len(options.items)
         self._calm_s = 0.0
-        self._leaving = False
+        self._leaving = self._moved_back = False
         self._build()
 
     def _build(self) -> None:
@@ -107,7 +108,8 @@ class World:
         if options.stateful:
             self.judge.kept = self.kept
             self.kept.filtered = not options.claims
-            self._produce, self.broker.produce = self.broker.produce, self._produce_kept
+            self._produce = self.broker.produce
+            self.broker.produce = self._produce_kept  # type: ignore[method-assign] # of this one
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
         self.broker.watch = self.judge.watch
@@ -120,11 +122,17 @@ class World:
         before = log.end
         self._produce(name, where, first, messages)
         if where[0] == KEPT_TOPIC and log.end > before:
-            for offset in range(before, log.end):
-                if log._entries[offset].value is None:
-                    self.kept.tombstones[(*where, offset)] = self.scheduler.now_s
+            for offset, message in enumerate(messages[before - log.end :], before):
+                if message.value is None:
+                    self.kept.tombstones[Coordinates(*where, offset)] = self.scheduler.now_s
             for placed in self.placed:
                 placed(name, where[1], log.end)
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Let time pass in a process or a thread of it; it may be over afterwards."""
+        self.scheduler.sleep(seconds)
+        if process.killed or process.left:
+            raise CrashError
 
     def process_of(self, running: greenlet) -> Process:
         return self._greenlets[running]
@@ -152,6 +160,8 @@ class World:
             self.scheduler.now_s += 2 * self.options.transaction_timeout_s
             self.broker.expire()
             self.judge.finish(claims=self.claims is not None, emptied=self.emptied)
+            if self.kept.reach and not self.judge.found:
+                self._move_back()
         for process in self._processes:
             process.killed = True
         self.scheduler.release()
@@ -161,6 +171,26 @@ class World:
         self.counts["aborted records hidden"] = sum(log.hidden for log in self.broker.logs.values())
         self.counts["steps"] = self.scheduler.steps
         return self.judge.found
+
+    def _move_back(self) -> None:
+        """Move the group over what has changed the state: whoever comes next must refuse."""
+        where = self._random.choice(sorted(self.kept.reach))
+        back = self._random.randrange(self.kept.reach[where] + 1)
+        if self.disks.reads_on("w0", where, back, self.broker):
+            return
+        self.broker.committed[where] = back
+        self.tell(f"{where} is moved back to {back}")
+        self.broker.watch = self._followed
+        self.scheduler.stopped, self._moved_back = False, True
+        process = self._start("w0", kept=False)
+        self.scheduler.run(self.scheduler.now_s + CALM_MAX_S / 4)
+        self.count("moved back")
+        if not process.left.startswith("GroupMovedBackError"):
+            self.judge.note("state", f"the group was moved back, and it ended so: {process.left}")
+
+    def _followed(self, visible: Sequence[Record], _offsets: Mapping[TopicPartition, int]) -> None:
+        if visible:
+            self.judge.note("state", f"{visible} came of a group that was moved back")
 
     def latency(self) -> float:
         """Return how long a request, or its answer, is under way."""
@@ -238,7 +268,7 @@ class World:
 
     # -- processes ------------------------------------------------------------------------
 
-    def _start(self, instance: str, *, kept: bool = True) -> None:
+    def _start(self, instance: str, *, kept: bool = True) -> Process:
         self.counts["starts"] += 1
         process = Process(self, instance, self.counts["starts"], kept=kept)
         self.tell(f"{process.name} starts")
@@ -247,6 +277,7 @@ class World:
         self._greenlets[main] = process
         self._at(self.scheduler.now_s, main)
         self._at(self.scheduler.now_s, process.beat)
+        return process
 
     def ended(self, process: Process) -> None:
         """Take note that a process is gone; the supervisor starts it again."""
@@ -281,6 +312,7 @@ class World:
             )
             or (reason.startswith("StopError") and process.lifecycle.stopping)
             or (reason.startswith("PreflightError") and self.brokers_away_until_s)
+            or (reason.startswith("GroupMovedBackError") and self._moved_back)
         )
         if not explained:
             self.judge.note("undefined-exit", f"{process.name}: {reason}")
@@ -294,6 +326,10 @@ class World:
             case "twin":
                 self.fence_causes += 1
                 self._start(process.instance, kept=False)
+            case "disk":
+                self.disks.harm(strike, process)
+                if strike.seconds > 0.1:
+                    raise CrashError
             case "compacted":
                 compact(self.broker, self.kept.tombstones, self.scheduler.now_s)
             case "spare":
