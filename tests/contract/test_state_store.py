@@ -8,12 +8,19 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    StateUnreadError,
+    StopError,
+)
 from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
 from hapax.core.records import TopicPartition
 from hapax.core.state import EXPIRES, ChangelogPiece, prefix_of
@@ -292,16 +299,25 @@ def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
     assert hold.close()
 
 
+@pytest.fixture
+def gate(lmdb: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> Event:
+    """No restore begins before it is set."""
+    event, row = Event(), lmdb.row
+    monkeypatch.setattr(lmdb, "row", lambda where: row(where) if event.wait(10) else None)
+    return event
+
+
 def settled(hold: StateHold, group: Any) -> bool:
     hold.attend(group)
     return not hold._waiting
 
 
-def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb):
+def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb, gate):
     group = Group(p3=4)
     waiting.forget([WHERE])
     waiting.attend(group)
     assert group.held == {WHERE}
+    gate.set()
     assert reaches(lambda: settled(waiting, group), 10)
     assert (group.held, lmdb.position(WHERE), lmdb.get(B)) == (set(), 4, b"2")
 
@@ -347,3 +363,44 @@ def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
     lmdb.drop(WHERE)
     lmdb.refresh()
     assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)
+
+
+AT_THE_SAME = "a store that is where the group is moved back to is not compared with the changelog"
+
+
+@pytest.mark.xfail(strict=True, reason=AT_THE_SAME)
+def test_a_group_that_was_moved_back_to_where_a_store_is_stops_the_process(waiting, lmdb):
+    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    lmdb.refresh()
+    waiting.forget([WHERE])
+    with pytest.raises(PositionLostError, match="moved back"):
+        reaches(lambda: settled(waiting, Group(p3=2)), 1)
+
+
+@pytest.mark.xfail(strict=True, reason="what is forgotten while it waits stays held")
+def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiting, lmdb, gate):
+    group = Group(p3=4)
+    waiting.forget([WHERE])
+    waiting.attend(group)
+    gate.set()
+    assert reaches(lambda: (lmdb.refresh(), lmdb.position(WHERE) == 4)[1], 10)
+    waiting.forget([WHERE])
+    assert reaches(lambda: settled(waiting, group), 10)
+    assert group.held == set()
+
+
+@pytest.mark.xfail(strict=True, reason="what came is dropped when the group's offset is not stable")
+def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch):
+    group, failures = Group(p3=4), [BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)]
+    committed = group.committed
+
+    def unstable(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if failures:
+            raise failures.pop()
+        return committed(partitions)
+
+    monkeypatch.setattr(group, "committed", unstable)
+    waiting.add(StateUnreadError({WHERE: 2}))
+    with pytest.raises(BatchAbortedError):
+        reaches(lambda: settled(waiting, group), 10)
+    assert reaches(lambda: settled(waiting, group), 3)

@@ -387,7 +387,7 @@ MUTANTS = {
     "offset one too low": Mutant(partial(mutants.progress_by, -1), TWICE),
     "reset to latest": Mutant(reset_to_latest, LOST, seed=2),
     "two transactions without gate": Mutant(two_transactions_without_gate, TWICE),
-    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE), seed=6),
+    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE), seed=69),
     "a begin that does not refuse": Mutant(
         a_begin_that_does_not_refuse, LOST, directed="stopped in doubt"
     ),
@@ -397,14 +397,14 @@ MUTANTS = {
     "no place for partitions never committed": Mutant(
         rewind_without_a_place_for_partitions_never_committed, LOST, seed=21
     ),
-    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=6),
+    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=323),
     "twins are not dropped": Mutant(
         replaced(MemoryClaims, "claim", lambda _self, *_claims: {}), ("repeated",)
     ),
     "the generation of claims before is not asked": Mutant(
         replaced(MemoryClaims, "_found", lambda self, claim: self._newest().get(claim)),
         ("repeated",),
-        seed=258,
+        seed=462,
     ),
     "claims go into the oldest generation": Mutant(
         claims_go_into_the_oldest_generation, ("repeated",), seed=462
@@ -424,7 +424,7 @@ MUTANTS = {
         directed="came back in between",
     ),
     "where a batch taken ahead began is forgotten": Mutant(
-        where_it_began_is_forgotten, LOST, seed=6
+        where_it_began_is_forgotten, LOST, seed=27
     ),
     "partitions that came back are read from where they were": Mutant(
         read_from_where_it_began_although_it_moved, TWICE, directed="came back in between"
