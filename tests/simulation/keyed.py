@@ -65,10 +65,11 @@ class SimulatedStore(LmdbStore):
 
     def __init__(self, disk: Disk, at_step: Callable[[str], object] = bool) -> None:
         self.of = IDS
-        self.disk, self._seen = disk, disk.copy()
+        self.disk = disk
         self.watch: Callable[[TopicPartition, StatePosition, Disk], None] = lambda *_: None
         self._at_step = at_step
         self._next, self._swept = {}, {}
+        self.refresh()
 
     def get(self, entry: bytes) -> bytes | None:
         return self._seen.values.get(entry)
@@ -389,7 +390,6 @@ def assemble_state(world: World, process: Process, shared: Shared, source: Memor
     """Return what service/hapax/wiring/state.py does."""
     store = SimulatedStore(world.disks.of(process), process.at_disk)
     store.watch = world.kept.hold
-    store.refresh()
     name = f"app-{process.instance}"
 
     def placed(producer: tuple[str, int], partition: int, end: int) -> None:

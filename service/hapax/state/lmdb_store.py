@@ -14,7 +14,7 @@ import fcntl
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -81,11 +81,13 @@ class LmdbStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder)
-            (folder / "room").write_bytes(bytes(_ROOM_BYTES))
-            (folder / "room").unlink()
+            (room := folder / "room").write_bytes(bytes(_ROOM_BYTES))
+            room.unlink()
             self._data = folder / "lmdb" / "data.mdb"
             self._environment = self._opened(folder)
         except (OSError, lmdb.Error) as error:
+            with suppress(AttributeError):  # or there was none yet
+                self._lock.close()
             why = _HELD if isinstance(error, BlockingIOError) else str(error)
             raise PreflightError([f"HAPAX_STATE__DIR={folder}: {why}"]) from error
         self._entries, self._rows, self._index = map(self._environment.open_db, _DATABASES)
