@@ -45,8 +45,6 @@ _DAMAGED: Final = (
     lmdb.PageNotFoundError,
 )
 _DATABASES: Final = (b"entries", b"rows", b"expires")
-_ROOM_BYTES: Final = 1 << 16
-"""LMDB dies of SIGBUS where the disk has no room for the pages of its lock file."""
 _AT_ONCE: Final = 10_000
 """Entries that are deleted in one transaction: the worker waits for its end."""
 
@@ -81,8 +79,8 @@ class LmdbStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder)
-            (room := folder / "room").write_bytes(bytes(_ROOM_BYTES))
-            room.unlink()
+            (room := folder / "room").write_bytes(bytes(1 << 16))
+            room.unlink()  # a disk without it: LMDB's lock file would be death by SIGBUS
             self._data = folder / "lmdb" / "data.mdb"
             self._environment = self._opened(folder)
         except (OSError, lmdb.Error) as error:
