@@ -60,8 +60,13 @@ class Disk(msgspec.Struct):
         return Disk(dict(self.values), dict(self.rows))
 
 
-class SimulatedStore(LmdbStore):
-    """The real store on a ``Disk``; ``at_step`` is asked before and after each of its writes."""
+class SimulatedStore(MemoryState, LmdbStore):
+    """The real store on a ``Disk``; ``at_step`` is asked before and after each of its writes.
+
+    values  those that the worker sees, with rows of the same moment in ``_reader``
+    """
+
+    position = LmdbStore.position
 
     def __init__(self, disk: Disk, at_step: Callable[[str], object] = bool) -> None:
         self.of = IDS
@@ -71,27 +76,13 @@ class SimulatedStore(LmdbStore):
         self._next, self._swept = {}, {}
         self.refresh()
 
-    def get(self, entry: bytes) -> bytes | None:
-        return self._seen.values.get(entry)
-
-    def entries(self, prefix: bytes) -> dict[bytes, bytes]:
-        return {at: one for at, one in self._seen.values.items() if at.startswith(prefix)}
-
-    def position(self, where: TopicPartition) -> int | None:
-        self._reader = self._seen
-        return super().position(where)
-
-    def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
-        seen = MemoryState()
-        seen.values = self._seen.values
-        return seen.due(partition, until_ms, most)
-
     def apply(self, changes: Mapping[bytes, bytes | None], *progress: Progress) -> None:
         self._at_step("apply")
-        super().apply(changes, *progress)
+        LmdbStore.apply(self, changes, *progress)
 
     def refresh(self) -> None:
-        self._seen = self._reader = self.disk.copy()
+        self._reader = self.disk.copy()
+        self.values = self._reader.values
 
     def row(self, where: TopicPartition) -> StatePosition | None:
         return self.disk.rows.get(where)
@@ -105,8 +96,7 @@ class SimulatedStore(LmdbStore):
             del self.disk.values[entry]
 
     def _row(self, reader: Any, where: TopicPartition) -> StatePosition | None:
-        found: StatePosition | None = reader.rows.get(where)
-        return found
+        return cast("Disk", reader).rows.get(where)
 
     def _write(
         self,
@@ -115,13 +105,9 @@ class SimulatedStore(LmdbStore):
         swept: Iterable[bytes] = (),
     ) -> None:
         self._at_step("write")
-        disk = self.disk
-        disk.older = [*disk.older[-4:], disk.copy()]
-        for entry, value in dict(changes).items():
-            if value is None:
-                self.disk.values.pop(entry, None)
-            else:
-                self.disk.values[entry] = value
+        self.disk.older = [*self.disk.older[-4:], self.disk.copy()]
+        all_ = {**self.disk.values, **dict(changes)}
+        self.disk.values = {at: one for at, one in all_.items() if one is not None}
         self.disk.rows.update(rows)
         for where, row in rows.items():
             self.watch(where, row, self.disk)
@@ -147,9 +133,6 @@ class Disks:
         for row in disk.rows.values():
             self._world.count("disk was there" if row.of == IDS else "disk of another cluster")
         return disk
-
-    def every(self) -> list[Disk]:
-        return list(self._disks.values())
 
     def reads_on(self, name: str, where: TopicPartition, at: int, broker: MemoryBroker) -> bool:
         """Whether a folder has exactly the state of there: nothing is changed twice then."""
