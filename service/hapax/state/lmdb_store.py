@@ -98,7 +98,7 @@ class LmdbStore:
     # -- what the core asks, of one snapshot --------------------------------------------------
 
     def get(self, entry: bytes) -> bytes | None:
-        """See the port. StateTypeError, of which no dead letter comes: what is there is damaged."""
+        """See the port. StateTypeError where it is damaged: no dead letter comes of that."""
         key = _key(entry)
         try:
             with self._reading:
