@@ -8,12 +8,20 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    StateTypeError,
+    StateUnreadError,
+    StopError,
+)
 from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
 from hapax.core.records import TopicPartition
 from hapax.core.state import EXPIRES, ChangelogPiece, prefix_of
@@ -22,7 +30,9 @@ from hapax.engines.state_restore import RestoreRequest, StateHold, restore
 from hapax.state import lmdb_store
 from hapax.state.lmdb_store import LmdbStore, StatePosition
 from tests.kit.commands import run_captured
+from tests.kit.small_disk import fill, make_read_only, small_disk
 from tests.kit.waiting import reaches
+from tests.simulation.keyed import Disk, SimulatedStore
 
 WHERE, SIZE = ("orders", 3), 64 << 20
 IDS = ("cluster", "input", "changelog")
@@ -42,8 +52,13 @@ def lmdb(folder: Path) -> Iterator[LmdbStore]:
     store.close()
 
 
-@pytest.fixture(params=["lmdb", "memory"])
+@pytest.fixture(params=["lmdb", "simulated", "memory"])
 def store(request: pytest.FixtureRequest) -> StateStore:
+    if request.param == "simulated":
+        rows = {WHERE: StatePosition(IDS, 0, 0, -1, time.time())}
+        simulated = SimulatedStore(Disk({}, rows))
+        simulated.of = IDS
+        return simulated
     if request.param == "lmdb":
         found: LmdbStore = request.getfixturevalue("lmdb")
         return found
@@ -164,6 +179,63 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(PreflightError, match="HAPAX_STATE__DIR"):
         LmdbStore(tmp_path / "file" / "state", SIZE, IDS)
+
+
+@pytest.fixture
+def kept(folder: Path) -> Path:
+    """A store that was closed, with many pages; return its file."""
+    store = LmdbStore(folder, SIZE, IDS)
+    many = {prefix_of(3, b"%d" % at) + b"n": b"v" * 100 for at in range(5_000)}
+    store.restore(WHERE, many, StatePosition(IDS, 5, 5, 4, time.time()))
+    store.close()
+    return folder / "lmdb" / "data.mdb"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_store_that_was_cut_is_read_from_the_changelog_again(folder, kept, share):
+    os.truncate(kept, int(kept.stat().st_size * share))
+    store = LmdbStore(folder, SIZE, IDS)
+    assert store.position(WHERE) is None
+    store.close()
+
+
+def test_a_damaged_page_stops_the_process_and_the_next_start_reads_the_changelog(folder, kept):
+    pages = kept.read_bytes()
+    whole = [pages[at : at + 4096] for at in range(0, len(pages), 4096)]
+    junk = [b"\xa5" * 4096 if page.count(b"v" * 100) > 9 else page for page in whole]
+    kept.write_bytes(b"".join(junk))
+    store = LmdbStore(folder, SIZE, IDS)
+    with pytest.raises(StateTypeError, match="is damaged"):
+        store.get(prefix_of(3, b"1") + b"n")
+    with pytest.raises(StopError, match="nothing is lost"):
+        store.entries(prefix_of(3, b"1"))
+    store.close()
+    store = LmdbStore(folder, SIZE, IDS)
+    assert store.position(WHERE) is None
+    store.close()
+
+
+def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_path):
+    with small_disk(tmp_path / "small", 4 << 20) as disk:
+        store = LmdbStore(disk / "state", SIZE, IDS)
+        store.restore(WHERE, {A: b"1"}, StatePosition(IDS, 5, 5, 4, time.time()))
+        store.refresh()
+        ballast = fill(disk)
+        with pytest.raises(StopError, match="No space left on device; nothing is lost"):
+            store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 6}, {})
+        assert (store.get(A), store.position(WHERE)) == (b"1", 5)
+        store.close()
+        for name in ("state", "new"):
+            with pytest.raises(PreflightError, match="No space left on device"):
+                LmdbStore(disk / name, SIZE, IDS)
+        ballast.unlink()
+        store = LmdbStore(disk / "state", SIZE, IDS)
+        assert (store.get(A), store.position(WHERE)) == (b"1", 5)
+        store.close()
+        make_read_only(disk)
+        for name in ("state", "new"):
+            with pytest.raises(PreflightError, match="Read-only file system"):
+                LmdbStore(disk / name, SIZE, IDS)
 
 
 def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(folder):
@@ -292,16 +364,25 @@ def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
     assert hold.close()
 
 
+@pytest.fixture
+def gate(lmdb: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> Event:
+    """No restore begins before it is set."""
+    event, row = Event(), lmdb.row
+    monkeypatch.setattr(lmdb, "row", lambda where: row(where) if event.wait(10) else None)
+    return event
+
+
 def settled(hold: StateHold, group: Any) -> bool:
     hold.attend(group)
     return not hold._waiting
 
 
-def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb):
+def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb, gate):
     group = Group(p3=4)
     waiting.forget([WHERE])
     waiting.attend(group)
     assert group.held == {WHERE}
+    gate.set()
     assert reaches(lambda: settled(waiting, group), 10)
     assert (group.held, lmdb.position(WHERE), lmdb.get(B)) == (set(), 4, b"2")
 
@@ -347,3 +428,44 @@ def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
     lmdb.drop(WHERE)
     lmdb.refresh()
     assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)
+
+
+AT_THE_SAME = "a store that is where the group is moved back to is not compared with the changelog"
+
+
+@pytest.mark.xfail(strict=True, reason=AT_THE_SAME)
+def test_a_group_that_was_moved_back_to_where_a_store_is_stops_the_process(waiting, lmdb):
+    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    lmdb.refresh()
+    waiting.forget([WHERE])
+    with pytest.raises(PositionLostError, match="moved back"):
+        reaches(lambda: settled(waiting, Group(p3=2)), 1)
+
+
+@pytest.mark.xfail(strict=True, reason="what is forgotten while it waits stays held")
+def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiting, lmdb, gate):
+    group = Group(p3=4)
+    waiting.forget([WHERE])
+    waiting.attend(group)
+    gate.set()
+    assert reaches(lambda: (lmdb.refresh(), lmdb.position(WHERE) == 4)[1], 10)
+    waiting.forget([WHERE])
+    assert reaches(lambda: settled(waiting, group), 10)
+    assert group.held == set()
+
+
+@pytest.mark.xfail(strict=True, reason="what came is dropped when the group's offset is not stable")
+def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch):
+    group, failures = Group(p3=4), [BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)]
+    committed = group.committed
+
+    def unstable(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if failures:
+            raise failures.pop()
+        return committed(partitions)
+
+    monkeypatch.setattr(group, "committed", unstable)
+    waiting.add(StateUnreadError({WHERE: 2}))
+    with pytest.raises(BatchAbortedError):
+        reaches(lambda: settled(waiting, group), 10)
+    assert reaches(lambda: settled(waiting, group), 3)

@@ -10,12 +10,15 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from hapax.core.state import prefix_of
+from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
 from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
+from tests.kit.small_disk import fill, small_disk
 from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
@@ -23,8 +26,11 @@ HAPAX = (sys.executable, "-m", "hapax")
 PARTITIONS, KEYS, RECORDS = 3, 30, 6_000
 
 
-def stateful(route: PipelineUnderTest, partitions: int, policy: str = "compact") -> None:
-    topic = SandboxTopic(f"{route.app}-state", partitions, {"cleanup.policy": policy})
+def stateful(
+    route: PipelineUnderTest, partitions: int, policy: str = "compact", **more: str
+) -> None:
+    more = {name.replace("_", "."): value for name, value in more.items()}
+    topic = SandboxTopic(f"{route.app}-state", partitions, {"cleanup.policy": policy} | more)
     route.sandbox.create_topics(topic)
 
 
@@ -119,14 +125,15 @@ def test_the_commands_show_what_is_kept_as_the_changelog_has_it(route):
     ("partitions", "policy", "sentence"),
     [
         (0, "compact", "does not exist"),
-        (2, "compact", "has 2 partitions, and the input has 1"),
-        (1, "delete", "cleanup.policy=delete"),
+        (2, "compact", "has 2 partitions, and the input has 3"),
+        (4, "compact", "has 4 partitions, and the input has 3"),
+        (3, "delete", "cleanup.policy=delete"),
     ],
 )
 def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
     route_of, partitions, policy, sentence
 ):
-    route = route_of(TRANSFORM=f"{MODULE}:count")
+    route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count")
     if partitions:
         stateful(route, partitions, policy)
     worker = route.worker()
@@ -230,3 +237,54 @@ def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp
     assert header(letter, "hapax-error").startswith("Killed")
     whole(route, 2 * KEYS)
     assert values(route.outputs()).count(b"2") == KEYS
+
+
+# -- what is no state of ours -------------------------------------------------------------
+
+
+def test_a_state_that_its_topic_does_not_take_makes_a_dead_letter_and_keeps_what_was(route_of):
+    route = route_of(TRANSFORM=f"{MODULE}:grow")
+    stateful(route, 1, max_message_bytes="3000")
+    largest = 3000 - OVERHEAD_BYTES - len(prefix_of(0, b"a") + b"bytes") - 3
+    route.write(*[Given(b"%d" % size, b"a") for size in (5, largest + 1, largest, 3000, 0)])
+    route.run_to_end()
+    assert values(route.outputs()) == [b"0", b"5", b"%d" % largest]
+    assert all("max.message.bytes" in header(letter, "hapax-error") for letter in route.dead())
+
+
+def test_what_others_have_written_to_the_changelog_is_no_state_or_one_clear_error(route):
+    def put(value: bytes | None, key: bytes) -> None:
+        produce(route.bootstrap, f"{route.app}-state", Given(value, key, partition=0))
+
+    put(b"1", b"no name")
+    put(None, b"nothing")
+    put(None, b"count\0of no record")
+    put(b"\x05", b"count\0key-0")
+    put(b"\x92\x01", b"count\0key-3")
+    route.write(Given(b"x", b"key-0", partition=0), Given(b"x", b"key-3", partition=0))
+    worker = route.worker()
+    worker.ends_with(2)
+    assert "the state 'count' of key b'key-3' is not what the transform expects" in worker.text()
+    put(None, b"count\0key-3")
+    route.run_to_end()
+    assert values(route.outputs()) == [b"6", b"1"]
+
+
+def test_a_worker_whose_disk_is_full_says_so_and_continues_when_it_has_room(route, tmp_path):
+    with small_disk(tmp_path / "small", 2 << 20) as disk:
+        worker = route.worker(STATE__DIR=str(disk / "state"))
+        route.write(*keyed(0, KEYS))
+        route.await_lag_0()
+        ballast = fill(disk)
+        route.write(*[Given(b"x", b"more-%d" % at, partition=0) for at in range(RECORDS)])
+        worker.ends_with(1)
+        assert "HAPAX_STATE__DIR cannot be written" in worker.text()
+        worker.start()
+        worker.ends_with(3)
+        assert "No space left on device" in worker.text()
+        ballast.unlink()
+        worker.start()
+        route.await_lag_0()
+        assert worker.terminate() == 0
+    assert values(route.outputs()) == [b"1"] * (KEYS + RECORDS)
+    assert len(kept(route)) == KEYS + RECORDS

@@ -96,3 +96,10 @@ def gaps(outputs: Iterable[Record]) -> list[str]:
         if record.value != b"%d" % seen[record.key]:
             wrong.append(f"{record.key!r}: {record.value!r} in place of {seen[record.key]}")
     return wrong
+
+
+def grow(record: Record, state: State[bytes]) -> bytes:
+    """Keep as many bytes as the record says, and return how many there were."""
+    before = state.get("bytes", b"")
+    state.set("bytes", bytes(int(record.value or b"0")))
+    return b"%d" % len(before)

@@ -14,7 +14,7 @@ import fcntl
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import lmdb
 import msgspec
 
-from hapax.core.errors import PreflightError, StopError
+from hapax.core.errors import PreflightError, StateTypeError, StopError
 from hapax.core.state import EXPIRES, NAME_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ _NOTE: Final = b"note"
 _NO_BOOT: Final = b"-"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _HELD: Final = "another process uses this folder: give each its own HAPAX_STATE__DIR"
-_DAMAGED: Final = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError)
+_DAMAGED: Final = (
+    *(lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.BadTxnError),
+    lmdb.PageNotFoundError,
+)
+_DATABASES: Final = (b"entries", b"rows", b"expires")
 _AT_ONCE: Final = 10_000
 """Entries that are deleted in one transaction: the worker waits for its end."""
 
@@ -75,13 +79,16 @@ class LmdbStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder)
+            (room := folder / "room").write_bytes(bytes(1 << 16))
+            room.unlink()  # a disk without it: LMDB's lock file would be death by SIGBUS
+            self._data = folder / "lmdb" / "data.mdb"
             self._environment = self._opened(folder)
         except (OSError, lmdb.Error) as error:
+            with suppress(AttributeError):  # or there was none yet
+                self._lock.close()
             why = _HELD if isinstance(error, BlockingIOError) else str(error)
             raise PreflightError([f"HAPAX_STATE__DIR={folder}: {why}"]) from error
-        self._entries = self._environment.open_db(b"entries")
-        self._rows = self._environment.open_db(b"rows")
-        self._index = self._environment.open_db(b"expires")
+        self._entries, self._rows, self._index = map(self._environment.open_db, _DATABASES)
         """Entries by partition and the time at which they expire."""
         self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
@@ -91,10 +98,13 @@ class LmdbStore:
     # -- what the core asks, of one snapshot --------------------------------------------------
 
     def get(self, entry: bytes) -> bytes | None:
-        """See the port."""
+        """See the port. StateTypeError where it is damaged: no dead letter comes of that."""
         key = _key(entry)
-        with self._reading:
-            found: bytes | None = self._reader.get(key)
+        try:
+            with self._reading:
+                found: bytes | None = self._reader.get(key)
+        except _DAMAGED as error:
+            raise StateTypeError(self._damage(error)) from error
         return found if found is None or key is entry else _whole(key, found)[1]
 
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
@@ -104,7 +114,7 @@ class LmdbStore:
         if len(prefix) + NAME_BYTES_MAX > _KEY_MAX:
             heads.append(prefix[:4] + _LONG)
         for head in heads:
-            with self._reader.cursor() as cursor:
+            with self._sound_data(), self._reader.cursor() as cursor:
                 there = cursor.set_range(head)
                 while there and cursor.key().startswith(head):
                     entry, value = _whole(*cursor.item())
@@ -123,7 +133,7 @@ class LmdbStore:
         found: list[bytes] = []
         head = partition.to_bytes(4, "big")
         end = head + until_ms.to_bytes(8, "big") + _AFTER
-        with self._reader.cursor(self._index) as cursor:
+        with self._sound_data(), self._reader.cursor(self._index) as cursor:
             there = cursor.set_range(head)
             while there and cursor.key() <= end and len(found) < most:
                 at, entry = cursor.item()
@@ -159,6 +169,7 @@ class LmdbStore:
 
     def refresh(self) -> None:
         """Let the worker's thread see what was restored, and pages of before be used again."""
+        self._swept = {}  # those rows may stand for something else by now
         with self._reading:
             self._reader.abort()
             self._reader = self._environment.begin(db=self._entries)
@@ -208,7 +219,8 @@ class LmdbStore:
     # -- inside -----------------------------------------------------------------------------
 
     def _row(self, reader: Any, where: TopicPartition) -> StatePosition | None:
-        found = reader.get(_name(where), db=self._rows)
+        with self._sound_data():
+            found = reader.get(_name(where), db=self._rows)
         return None if found is None else _ROW.decode(found)
 
     def _done_with(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
@@ -235,6 +247,18 @@ class LmdbStore:
             for where, row in rows.items():
                 writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
 
+    def _damage(self, error: lmdb.Error) -> str:
+        """Remove what is damaged; return what to say of it."""
+        self._data.unlink(missing_ok=True)
+        return f"HAPAX_STATE__DIR is damaged: {error}; nothing is lost: the next start empties it"
+
+    @contextmanager
+    def _sound_data(self) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGED as error:
+            raise StopError(self._damage(error)) from error
+
     @contextmanager
     def _writing(self) -> Iterator[Any]:
         try:
@@ -245,6 +269,8 @@ class LmdbStore:
                 f"the state is larger than HAPAX_STATE__SIZE_MAX={self._size_bytes}: raise it, or"
                 " let values expire; nothing is lost"
             ) from error
+        except _DAMAGED as error:
+            raise StopError(self._damage(error)) from error
         except lmdb.Error as error:
             raise StopError(
                 f"HAPAX_STATE__DIR cannot be written: {error}; nothing is lost"
@@ -279,10 +305,14 @@ class LmdbStore:
         )
 
     def _sound(self, environment: lmdb.Environment) -> bool:
+        pages, size = environment.info()["last_pgno"] + 1, self._data.stat().st_size
+        if pages * environment.stat()["psize"] > size > 0:
+            return False  # it was cut, and to read beyond its end is death by SIGBUS
         with environment.begin() as reader:
             note = reader.get(_NOTE)
         if note is None:
             return True  # it is new
+        list(map(environment.open_db, _DATABASES))  # which reads what they are
         form, boot, closed = note.split(b" ")
         return form == _FORM and (closed == b"closed" or boot == _boot() != _NO_BOOT)
 
