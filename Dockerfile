@@ -49,7 +49,8 @@ COPY fast/ fast/
 # The sandbox, the demo and hapax dev are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
-# hence its --no-compile. Symbols that only debuggers read are a third of the libraries.
+# hence its --no-compile. Symbols that only debuggers read are a third of the libraries. What type
+# checkers and compilers read goes as well, and how languages other than Python are coloured.
 # A wheel without the native path has another name, and ends the build.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
@@ -58,6 +59,9 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-depend
         /opt/hapax/lib/python3*/site-packages/hapax/demo \
         /opt/hapax/lib/python3*/site-packages/hapax/dev \
     && find /opt/hapax -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+    && find /opt/hapax/lib \( -name '*.py[ix]' -o -name '*.px[di]' -o -name '*.proto' \) -delete \
+    && find /opt/hapax/lib -path '*/pygments/lexers/*.py' ! -name __init__.py ! -name _mapping.py \
+        ! -name python.py ! -name special.py -delete \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.
