@@ -141,6 +141,15 @@ def console(text: str, _page: Path) -> Iterator[str]:
             yield line
 
 
+def images(text: str, _page: Path) -> Iterator[str]:
+    """Targets and arguments of ``docker build`` are those of the Dockerfile."""
+    known = re.findall(r"(?m)^(?:FROM .+ AS|ARG) (\w+)", (ROOT / "Dockerfile").read_text())
+    for line in re.findall(r"\bdocker build\b([^`\n]*)", text):
+        for name in re.findall(r"--(?:target|build-arg) ([\w-]+)", line):
+            if name not in known:
+                yield name
+
+
 def names(text: str, _page: Path) -> Iterator[str]:
     """Classes with a member, as ``Class.member``, are in the source."""
     for owner, member in re.findall(r"`([A-Z][a-z][A-Za-z]*)\.(\w+)`", text):
