@@ -120,10 +120,11 @@ def note(outcome: Outcome) -> None:
     _write(record)
 
 
-def note_beside(target: str, seconds: str = "0") -> None:
+def note_beside(target: str, seconds: str = "") -> None:
     """Record that a target has passed which no part plays."""
     record = recorded()
-    record.setdefault("beside", {})[target] = {**_now(), "seconds": int(seconds)}
+    took = {"seconds": int(seconds)} if seconds else {}
+    record.setdefault("beside", {})[target] = {**_now(), **took}
     _write(record)
 
 

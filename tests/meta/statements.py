@@ -28,13 +28,10 @@ NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python
 NEVER_RUN |= {"kafka-consumer-groups.sh"}
 
 
-def slug(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
 @cache
 def slugs(page: Path) -> list[str]:
-    return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
+    titles = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def current(text: str) -> str:
