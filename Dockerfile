@@ -68,9 +68,11 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-depend
 FROM build AS build-spark
 COPY requirements/spark.txt requirements/
 # Debian keeps one version of Java at a time, the patched one: a pin would break with every patch.
+# Its package links pages of the manual, and fails where a slim base has no folder for them.
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
-    apt-get update \
+    mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
@@ -119,7 +121,8 @@ ENV PYSPARK_PYTHON=/opt/hapax/bin/python \
 
 # Without a name for its user Spark does not start: Java then has no home folder (measured).
 # hadolint ignore=DL3008
-RUN apt-get update \
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && echo 'hapax:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd
