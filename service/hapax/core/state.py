@@ -8,6 +8,7 @@ becomes of them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 import msgspec
@@ -66,7 +67,7 @@ def parts_of(entry: bytes) -> tuple[int, bytes, str]:
 def entry_of(partition: int, key: bytes) -> bytes:
     """Return the entry that a key of the changelog stands for."""
     name, _nul, own = key.partition(b"\0")
-    return prefix_of(partition, own) + name
+    return _HEAD.pack(partition, len(own)) + own + name
 
 
 def due_ms(value: bytes) -> int | None:
@@ -90,6 +91,10 @@ class ChangelogPiece(NamedTuple):
     changes: Changes
     next: int
     source: int
+
+
+Spans = Mapping[int, tuple[int, int]]
+"""By partition of the changelog, the first offset, and that after the last one."""
 
 
 class State(Generic[Value]):

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.ports import silent
+from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.state import ChangelogPiece
+    from hapax.core.state import Spans
     from hapax.engines.lifecycle import Process
     from hapax.state.lmdb_store import LmdbStore
 
 AGAIN_S: Final = 1.0
 CLOSE_S: Final = 5.0
+AT_ONCE: Final = 500_000
+"""Offsets that are read by one client, of as many partitions as have no more than that."""
 
 
 class ChangelogReader(Protocol):
@@ -38,11 +43,14 @@ class ChangelogReader(Protocol):
 
     kept_s: float
 
-    def span(self, partition: int) -> tuple[int, int]:
-        """Return where a partition begins and ends. StopError: there is no such partition."""
+    def spans(self, partitions: Collection[int]) -> Spans:
+        """Return where those begin and end that answer. StopError: there is no such partition."""
 
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        """Yield what committed transactions have changed."""
+    def read(self, topic: str, spans: Spans) -> Iterator[Mapping[int, ChangelogPiece]]:
+        """Yield what committed transactions have changed, of each partition up to its end.
+
+        ``topic``: of the input.
+        """
 
 
 class RestoreRequest(NamedTuple):
@@ -80,36 +88,106 @@ class GroupMovedBackError(PositionLostError):
         )
 
 
+Came = int | GroupMovedBackError | PreflightError
+"""How many changes were read, or why the state has not come: it can never, or not now."""
+
+
+class _Tail:
+    """What a partition lacks, from its row to ``end``. ``changes``: how many were read."""
+
+    def __init__(self, wanted: RestoreRequest, row: StatePosition, end: int) -> None:
+        self.wanted, self.row, self.end = wanted, row, end
+        self.begin, self.changes = row.changelog, 0
+
+    @property
+    def lacks(self) -> int:
+        return self.end - self.row.changelog
+
+    def take(self, store: LmdbStore, piece: ChangelogPiece) -> Came | None:
+        """Put a piece into the store; return what has come where it is the last one."""
+        (where, at, _number), row = self.wanted, self.row
+        self.changes += len(piece.changes)
+        source, done = max(row.source, piece.source), piece.next >= self.end
+        self.row = StatePosition(store.of, None, piece.next, source, row.seen_s)
+        if done and source < at:
+            self.row = StatePosition(store.of, at, piece.next, source, time.time())
+        store.restore(where, piece.changes, self.row)
+        if not done:
+            return None
+        return self.changes if source < at else GroupMovedBackError(self.wanted, source)
+
+
 def restore(
     store: LmdbStore,
     changelog: ChangelogReader,
-    wanted: RestoreRequest,
+    requests: Collection[RestoreRequest],
     closing: Callable[[], bool] = bool,
-) -> int:
-    """Bring one partition there; return how many changes were read.
+    hurry: Callable[[], bool] = bool,
+    *,
+    tell: Callable[[TopicPartition, int, int], object] = silent,
+) -> Iterator[tuple[RestoreRequest, Came]]:
+    """Bring partitions of one topic there; yield each when it is, those that lack least first.
 
-    Raises GroupMovedBackError: what later records have changed cannot be taken back; and, between
-    two pieces, InterruptedError when ``closing`` says so.
+    Raises, between two pieces, InterruptedError when ``closing`` says so. ``hurry``: others wait,
+    so what is not begun is left out. ``tell`` hears how many offsets of a partition are read, and
+    of how many.
     """
-    where, at, _number = wanted
-    start, end = changelog.span(where[1])
-    row = store.row(where)
-    if row is None or not _usable(row, store, changelog, (start, end), at):
-        store.drop(where)
-        row = StatePosition(store.of, None, start, -1, time.time())
-    count = 0
-    for piece in changelog.read(where, row.changelog, end):
-        if closing():
-            raise InterruptedError
-        count += len(piece.changes)
-        source = max(row.source, piece.source)
-        row = StatePosition(store.of, None, piece.next, source, row.seen_s)
-        store.restore(where, piece.changes, row)
-    if row.source >= at:
-        raise GroupMovedBackError(wanted, row.source)
-    at_end = max(row.changelog, end)
-    store.restore(where, {}, StatePosition(store.of, at, at_end, row.source, time.time()))
-    return count
+    spans = changelog.spans([one.where[1] for one in requests])
+    due: list[_Tail] = []
+    for wanted in requests:
+        span = spans.get(wanted.where[1])
+        if span is None:
+            name = f"partition {wanted.where[1]} of the changelog"
+            yield wanted, PreflightError([f"{name}: its leader does not answer"])
+            continue
+        row = store.row(wanted.where)
+        if row is None or not _usable(row, store, changelog, span, wanted.at):
+            store.drop(wanted.where)
+            row = StatePosition(store.of, None, span[0], -1, time.time())
+        due.append(_Tail(wanted, row, span[1]))
+    due.sort(key=lambda tail: tail.lacks)
+    while due:
+        group = {tail.wanted.where[1]: tail for tail in _first(due)}
+        del due[: len(group)]
+        for pieces in _read(changelog, group):
+            if closing():
+                raise InterruptedError
+            for number, piece in pieces.items():
+                tail = group[number]
+                came = tail.take(store, piece)
+                tell(tail.wanted.where, piece.next - tail.begin, tail.end - tail.begin)
+                if came is not None:
+                    yield group.pop(number).wanted, came
+        if hurry():
+            return
+
+
+def _first(due: Sequence[_Tail]) -> Iterator[_Tail]:
+    """Yield those that are read at once: many short ones, or a long one alone."""
+    left = AT_ONCE
+    for index, tail in enumerate(due):
+        left -= tail.lacks
+        if index and left < 0:
+            return
+        yield tail
+
+
+def _read(
+    changelog: ChangelogReader, group: Mapping[int, _Tail]
+) -> Iterator[Mapping[int, ChangelogPiece]]:
+    """Yield pieces, of each partition one that ends it."""
+    tails = dict(group)
+    yield {
+        number: ChangelogPiece({}, max(tail.row.changelog, tail.end), -1)
+        for number, tail in tails.items()
+        if tail.lacks <= 0
+    }
+    spans = {
+        number: (tail.row.changelog, tail.end) for number, tail in tails.items() if tail.lacks > 0
+    }
+    if spans:
+        topic = next(iter(tails.values())).wanted.where[0]
+        yield from changelog.read(topic, spans)
 
 
 def _usable(
@@ -140,6 +218,8 @@ class StateHold:
         self._number = 0
         self._wanted: SimpleQueue[RestoreRequest] = SimpleQueue()
         self._done: SimpleQueue[tuple[RestoreRequest, Restored | StopError]] = SimpleQueue()
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
+        """How many offsets are read, and of how many, where that has begun."""
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -225,31 +305,47 @@ class StateHold:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            try:
-                wanted = self._wanted.get(timeout=AGAIN_S)
-            except Empty:
-                continue
-            if self._waiting.get(wanted.where) == wanted:
-                self._restore(wanted)
+            with suppress(Empty):
+                found = [self._wanted.get(timeout=AGAIN_S)]
+                while not self._wanted.empty():
+                    found.append(self._wanted.get())
+                wanted = {one for one in found if self._waiting.get(one.where) == one}
+                if wanted:
+                    self._restore(wanted)
 
-    def _restore(self, wanted: RestoreRequest) -> None:
-        began_s = self._process.clock.monotonic()
+    def _restore(self, wanted: Collection[RestoreRequest]) -> None:
+        clock, unread = self._process.clock, dict[RestoreRequest, Exception]()
+        began_s, left = clock.monotonic(), set(wanted)
+        hurry = lambda: not self._wanted.empty()  # noqa: E731 - a word of its own
         try:
-            changes = restore(self._store, self._changelog, wanted, self._closing.is_set)
+            for one, came in restore(
+                self._store, self._changelog, wanted, self._closing.is_set, hurry, tell=self._tell
+            ):
+                if isinstance(came, PreflightError):
+                    unread[one] = came
+                    continue
+                left.remove(one)
+                lasted_s = clock.monotonic() - began_s
+                done = came if isinstance(came, StopError) else Restored(came, lasted_s)
+                self._done.put((one, done))
         except InterruptedError:
             return
-        except PreflightError as error:
-            self._again(wanted, error)
-        except StopError as error:
-            self._done.put((wanted, error))
-        except Exception as error:  # or the partition would wait without a word
-            self._again(wanted, error)
-        else:
-            lasted_s = self._process.clock.monotonic() - began_s
-            self._done.put((wanted, Restored(changes, lasted_s)))
+        except Exception as error:  # or the partitions would wait without a word
+            if isinstance(error, StopError) and not isinstance(error, PreflightError):
+                for one in left:
+                    self._done.put((one, error))
+                return
+            unread |= dict.fromkeys(left, error)
+        self._again(unread)
+        for one in left:
+            self._wanted.put(one)
 
-    def _again(self, wanted: RestoreRequest, error: Exception) -> None:
+    def _again(self, unread: Mapping[RestoreRequest, Exception]) -> None:
         """Let the others have their turn first."""
-        self._process.events.state_unread(wanted.where, str(error) or repr(error))
-        self._closing.wait(AGAIN_S)
-        self._wanted.put(wanted)
+        for wanted, error in unread.items():
+            self._process.events.state_unread(wanted.where, str(error) or repr(error))
+        if unread:
+            self._closing.wait(AGAIN_S)
+
+    def _tell(self, where: TopicPartition, read: int, whole: int) -> None:
+        self._read[where] = (read, whole)

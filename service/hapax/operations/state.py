@@ -61,15 +61,20 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
             )
             raise PreflightError([problem])
         partitions = [number for _topic, number in client.partitions([changelog.topic])]
+    spans = changelog.spans(partitions)
     for number in partitions:
-        start, end = changelog.span(number)
+        if number not in spans:
+            problem = f"{changelog.topic}/{number}: its leader does not answer; try again"
+            raise PreflightError([problem])
+        start, end = spans[number]
         found: Changes = {}
-        for piece in changelog.read(("", number), start, end):
-            tell(f"partition {number}", piece.next - start, end - start)
-            new = piece.changes
-            if only is not None:
-                new = {at: value for at, value in new.items() if parts_of(at)[1] == only}
-            found |= new
+        for pieces in changelog.read("", {number: (start, end)}):
+            for piece in pieces.values():
+                tell(f"partition {number}", piece.next - start, end - start)
+                new = piece.changes
+                if only is not None:
+                    new = {at: value for at, value in new.items() if parts_of(at)[1] == only}
+                found |= new
         for entry, value in sorted(found.items()):
             if value is not None:
                 yield KeptValue(*parts_of(entry), value)

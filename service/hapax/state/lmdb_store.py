@@ -26,7 +26,7 @@ from hapax.core.errors import PreflightError, StateTypeError, StopError
 from hapax.core.state import EXPIRES, NAME_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.records import Progress, TopicPartition
 
@@ -158,7 +158,7 @@ class LmdbStore:
                 end = self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
                 rows[where] = StatePosition(row.of, at, end, source, now_s)
-        self._write(changes, rows, self._done_with(changes))
+        self._write(sorted(changes.items()), rows, self._done_with(changes))
         self.refresh()
 
     def placed(self, partition: int, error: object, message: Any) -> None:
@@ -184,8 +184,12 @@ class LmdbStore:
     def restore(
         self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
     ) -> None:
-        """Take what was read from the changelog."""
-        self._write(changes, {where: row})
+        """Take what was read from the changelog, in pieces: the worker may wait for each."""
+        items = sorted(changes.items())
+        last = max(0, (len(items) - 1) // _AT_ONCE * _AT_ONCE)
+        for at in range(0, last, _AT_ONCE):
+            self._write(items[at : at + _AT_ONCE], {})
+        self._write(items[last:], {where: row})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
@@ -229,19 +233,25 @@ class LmdbStore:
 
     def _write(
         self,
-        changes: Mapping[bytes, bytes | None],
+        changes: Sequence[tuple[bytes, bytes | None]],
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
+        kept: list[tuple[bytes, bytes]] = []
+        due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry, value in sorted(changes.items()):
-                key = _key(entry)
+            for entry, value in changes:
+                key = entry if len(entry) <= _KEY_MAX else _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
                 else:
-                    writer.put(key, value if key is entry else _long(entry, value))
+                    kept.append((key, value if key is entry else _long(entry, value)))
                     if value.startswith(EXPIRES):
-                        writer.put(_index_key(entry, value), entry, db=self._index)
+                        due.append((_index_key(entry, value), entry))
+            for items, database in ((kept, self._entries), (due, self._index)):
+                if items:
+                    with writer.cursor(database) as cursor:
+                        cursor.putmulti(items)
             for at in swept:
                 writer.delete(at, db=self._index)
             for where, row in rows.items():
