@@ -386,9 +386,8 @@ class Group(SimpleNamespace):
 
 @pytest.fixture
 def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
-    said: Any = SimpleNamespace(
-        state_awaited=lambda *_: None, state_restored=lambda *_: None, state_unread=lambda *_: None
-    )
+    names = ("state_awaited", "state_restored", "state_unread", "state_measured")
+    said: Any = SimpleNamespace(**dict.fromkeys(names, lambda *_: None))
     process: Any = SimpleNamespace(events=said, clock=time)
     lmdb.drop(WHERE)
     lmdb.refresh()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from hapax.core.records import Record
+    from hapax.core.records import Record, TopicPartition
 
     Value = TypeVar("Value", default=Any)
     Other = TypeVar("Other", default=Any)
@@ -95,6 +95,20 @@ class ChangelogPiece(NamedTuple):
 
 Spans = Mapping[int, tuple[int, int]]
 """By partition of the changelog, the first offset, and that after the last one."""
+
+
+class StateFigures(NamedTuple):
+    """What a process keeps as state.
+
+    size_bytes  pages in use; size_max_bytes: as many as it may have
+    restoring   partitions that wait for theirs: offsets read of the changelog, of how many; None:
+                not known yet
+    """
+
+    size_bytes: int
+    size_max_bytes: int
+    entries: int
+    restoring: Mapping[TopicPartition, tuple[int, int | None]]
 
 
 class State(Generic[Value]):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 1.0
 CLOSE_S: Final = 5.0
+MEASURE_S: Final = 1.0
 AT_ONCE: Final = 500_000
 """Offsets that are read by one client, of as many partitions as have no more than that."""
 
@@ -220,6 +221,7 @@ class StateHold:
         self._done: SimpleQueue[tuple[RestoreRequest, Restored | StopError]] = SimpleQueue()
         self._read: dict[TopicPartition, tuple[int, int]] = {}
         """How many offsets are read, and of how many, where that has begun."""
+        self._measure_s = 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -237,6 +239,10 @@ class StateHold:
 
     def attend(self, source: Source) -> None:
         """Hold again each time: partitions leave and come back. Raises StopError."""
+        now_s = self._process.clock.monotonic()
+        if now_s >= self._measure_s:
+            self._measure_s = now_s + MEASURE_S
+            self._measure()
         if self._unseen:
             self._look(source)
         if not self._waiting:
@@ -281,11 +287,17 @@ class StateHold:
         for where, at in new.items():
             self._number += 1
             self._waiting[where] = request = RestoreRequest(where, at, self._number)
+            self._read.pop(where, None)
             self._wanted.put(request)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="state", daemon=True)
             self._thread.start()
         self._process.events.state_awaited(new.keys())
+        self._measure_s = 0.0
+
+    def _measure(self) -> None:
+        restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
+        self._process.events.state_measured(self._store.figures(restoring))
 
     def _judge(self, source: Source, wanted: RestoreRequest, error: GroupMovedBackError) -> None:
         """Raise the error, unless the group has come further meanwhile."""
@@ -300,6 +312,7 @@ class StateHold:
         self._state.unread({wanted.where: wanted.at})  # from here on it is sure
         source.hold(wanted.where, "state", held=False)
         del self._waiting[wanted.where]
+        self._measure_s = 0.0
 
     # -- on a thread of its own -------------------------------------------------------------
 

@@ -23,7 +23,7 @@ import lmdb
 import msgspec
 
 from hapax.core.errors import PreflightError, StateTypeError, StopError
-from hapax.core.state import EXPIRES, NAME_BYTES_MAX
+from hapax.core.state import EXPIRES, NAME_BYTES_MAX, StateFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -166,6 +166,16 @@ class LmdbStore:
         offset = None if error is not None else message.offset()
         if offset is not None:
             self._next[partition] = offset + 1
+
+    def figures(self, restoring: Mapping[TopicPartition, tuple[int, int | None]]) -> StateFigures:
+        """Return what it holds; counts that LMDB keeps, so nothing is read for them."""
+        with self._reading, self._sound_data():
+            known = [self._reader.stat(one) for one in (self._entries, self._index, self._rows)]
+        pages = sum(
+            one[f"{kind}_pages"] for one in known for kind in ("branch", "leaf", "overflow")
+        )
+        size = pages * known[0]["psize"]
+        return StateFigures(size, self._size_bytes, known[0]["entries"], restoring)
 
     def refresh(self) -> None:
         """Let the worker's thread see what was restored, and pages of before be used again."""

@@ -324,8 +324,14 @@ class Metrics(_Table):
     partition_stuck_offset = gauge("Offset of the first record of that set.", *_PARTITION)
     executors = gauge("Executors of Spark that can run tasks.")
     ranges_in_flight = gauge("Ranges that tasks of the Spark engine work on.")
-    state_rows = gauge("Rows that a DataFrame pipeline keeps in its state.")
-    state_bytes = gauge("Memory of that state, on all executors together.")
+    state_rows = gauge("Rows that a DataFrame pipeline keeps in its state; entries of keyed state.")
+    state_bytes = gauge(
+        "Memory of that state, on all executors together; of keyed state, what is in use on disk."
+    )
+    state_max_bytes = gauge("HAPAX_STATE__SIZE_MAX of a process that keeps state by key, else 0.")
+    state_partitions_restoring = gauge("Partitions that wait for their state.")
+    state_unread_offsets = gauge("Offsets of the changelog that are left to read for them.")
+    state_changes_restored = count("Changes of state that were read from the changelog.")
     last_commit_timestamp_seconds = gauge("Unix time of the last commit; 0 before the first.")
     last_poll_timestamp_seconds = gauge("Unix time at which the loop last moved; 0 before it runs.")
     ready = gauge("1 while `/readyz` returns 200; a rollout waits for it.")
