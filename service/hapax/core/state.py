@@ -111,6 +111,25 @@ class StateFigures(NamedTuple):
     restoring: Mapping[TopicPartition, tuple[int, int | None]]
 
 
+def changelog_problem(
+    topic: str, count: int, wanted: int, policy: str | None
+) -> tuple[str, str] | None:
+    """Return why a topic cannot keep state, and what to do; None: it can.
+
+    count   its partitions, 0: it is not there; wanted: those of the input
+    policy  its ``cleanup.policy``; None: not known
+    """
+    if count != wanted:
+        has = f"has {count} partitions" if count else "does not exist or may not be read"
+        saw = f"topic {topic}, which keeps its state, {has}, and the input has {wanted}"
+        return saw, "create it with as many, and cleanup.policy=compact"
+    if policy not in {"compact", None}:
+        deletes = "deletes what is not changed for a while"
+        saw = f"topic {topic}, which keeps its state, has cleanup.policy={policy}, which {deletes}"
+        return saw, "set it to compact"
+    return None
+
+
 class State(Generic[Value]):
     """The state of one key, for one call. Names divide it; values are what MessagePack can hold.
 

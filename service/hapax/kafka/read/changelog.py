@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE
-from hapax.core.state import ChangelogPiece, entry_of
+from hapax.core.state import ChangelogPiece, changelog_problem, entry_of
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import NO_TEXT, client_headers
@@ -62,22 +62,12 @@ class Changelog:
 
     def problems(self, topic: str) -> Iterator[str]:
         """Yield why it cannot hold the state of this input."""
-        what = f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state,"
         with closing(BlockingOffsets(self._settings)) as client:
-            partitions = len(client.partitions([topic]))
+            wanted = len(client.partitions([topic]))
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
-        policy = self._configured.get("cleanup.policy", "compact")
-        if count != partitions:
-            has = f"has {count} partitions" if count else "does not exist or may not be read"
-            yield (
-                f"{what} {has}, and the input has {partitions}: create it with as many, and"
-                " cleanup.policy=compact"
-            )
-        elif policy != "compact":
-            yield (
-                f"{what} has cleanup.policy={policy}, which deletes what is not changed for a"
-                " while: set it to compact"
-            )
+        policy = self._configured.get("cleanup.policy")
+        if problem := changelog_problem(self.topic, count, wanted, policy):
+            yield f"HAPAX_TRANSFORM: {': '.join(problem)}"
 
     def ids(self, topic: str) -> tuple[str, ...]:
         """Return Kafka's ids of the cluster, of an input topic and of the changelog."""
