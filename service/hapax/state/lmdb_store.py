@@ -158,7 +158,7 @@ class LmdbStore:
                 end = self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
                 rows[where] = StatePosition(row.of, at, end, source, now_s)
-        self._write(sorted(changes.items()), rows, self._done_with(changes))
+        self._write(changes, sorted(changes), rows, self._done_with(changes))
         self.refresh()
 
     def placed(self, partition: int, error: object, message: Any) -> None:
@@ -195,11 +195,11 @@ class LmdbStore:
         self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
     ) -> None:
         """Take what was read from the changelog, in pieces: the worker may wait for each."""
-        items = sorted(changes.items())
-        last = max(0, (len(items) - 1) // _AT_ONCE * _AT_ONCE)
+        entries = sorted(changes)
+        last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
         for at in range(0, last, _AT_ONCE):
-            self._write(items[at : at + _AT_ONCE], {})
-        self._write(items[last:], {where: row})
+            self._write(changes, entries[at : at + _AT_ONCE], {})
+        self._write(changes, entries[last:], {where: row})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
@@ -243,14 +243,16 @@ class LmdbStore:
 
     def _write(
         self,
-        changes: Sequence[tuple[bytes, bytes | None]],
+        changes: Mapping[bytes, bytes | None],
+        entries: Sequence[bytes],
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
         kept: list[tuple[bytes, bytes]] = []
         due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry, value in changes:
+            for entry in entries:
+                value = changes[entry]
                 key = entry if len(entry) <= _KEY_MAX else _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
