@@ -200,8 +200,8 @@ def with_state(
             topics["shop-state"] = topic(*[SOUND] * partitions, **given)
         logs = {("shop-state", number): LOG for number in range(partitions)}
         facts = replace(case.kafka, topics=topics, logs={**case.kafka.logs, **logs})
-        stated = case._replace(settings=load_settings(environ), kafka=facts)
-        return stated._replace(changelog="shop-state")
+        topics_of_state = ("shop-state",)
+        return case._replace(settings=load_settings(environ), kafka=facts, state=topics_of_state)
 
     return change
 

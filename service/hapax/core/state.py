@@ -80,7 +80,7 @@ def content_of(value: bytes) -> bytes:
     return value[_DUE_END:] if value.startswith(EXPIRES) else value
 
 
-class ChangelogPiece(NamedTuple):
+class ChangelogPiece(msgspec.Struct):
     """Some of a partition of the changelog.
 
     changes  the last of each entry
@@ -89,8 +89,8 @@ class ChangelogPiece(NamedTuple):
     """
 
     changes: Changes
-    next: int
-    source: int
+    next: int = -1
+    source: int = -1
 
 
 Spans = Mapping[int, tuple[int, int]]
@@ -116,18 +116,15 @@ def changelog_problem(
 ) -> tuple[str, str] | None:
     """Return why a topic cannot keep state, and what to do; None: it can.
 
-    count   its partitions, 0: it is not there; wanted: those of the input
-    policy  its ``cleanup.policy``; None: not known
+    ``count``: its partitions; ``wanted``: those of the input; ``policy``: None: not known.
     """
+    what = f"topic {topic}, which keeps its state,"
     if count != wanted:
         has = f"has {count} partitions" if count else "does not exist or may not be read"
-        saw = f"topic {topic}, which keeps its state, {has}, and the input has {wanted}"
+        saw = f"{what} {has}, and the input has {wanted}"
         return saw, "create it with as many, and cleanup.policy=compact"
-    if policy not in {"compact", None}:
-        deletes = "deletes what is not changed for a while"
-        saw = f"topic {topic}, which keeps its state, has cleanup.policy={policy}, which {deletes}"
-        return saw, "set it to compact"
-    return None
+    deletes = f"{what} has cleanup.policy={policy}, which deletes what is not changed for a while"
+    return None if policy in {"compact", None} else (deletes, "set it to compact")
 
 
 class State(Generic[Value]):

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
 from hapax.core.ports import silent
-from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.state import Spans
+    from hapax.core.state import ChangelogPiece, Spans
     from hapax.engines.lifecycle import Process
     from hapax.state.lmdb_store import LmdbStore
 
@@ -48,7 +47,7 @@ class ChangelogReader(Protocol):
         """Return where those begin and end that answer. StopError: there is no such partition."""
 
     def read(self, topic: str, spans: Spans) -> Iterator[Mapping[int, ChangelogPiece]]:
-        """Yield what committed transactions have changed, of each partition up to its end.
+        """Yield what committed transactions have changed; the last piece of each ends its span.
 
         ``topic``: of the input.
         """
@@ -60,13 +59,6 @@ class RestoreRequest(NamedTuple):
     where: TopicPartition
     at: int
     number: int = 0
-
-
-class Restored(NamedTuple):
-    """How many changes were read, and how long it took."""
-
-    changes: int
-    lasted_s: float
 
 
 class Keyed(NamedTuple):
@@ -98,11 +90,7 @@ class _Tail:
 
     def __init__(self, wanted: RestoreRequest, row: StatePosition, end: int) -> None:
         self.wanted, self.row, self.end = wanted, row, end
-        self.begin, self.changes = row.changelog, 0
-
-    @property
-    def lacks(self) -> int:
-        return self.end - self.row.changelog
+        self.begin, self.changes, self.lacks = row.changelog, 0, end - row.changelog
 
     def take(self, store: LmdbStore, piece: ChangelogPiece) -> Came | None:
         """Put a piece into the store; return what has come where it is the last one."""
@@ -136,21 +124,16 @@ def restore(
     spans = changelog.spans([one.where[1] for one in requests])
     due: list[_Tail] = []
     for wanted in requests:
-        span = spans.get(wanted.where[1])
-        if span is None:
-            name = f"partition {wanted.where[1]} of the changelog"
-            yield wanted, PreflightError([f"{name}: its leader does not answer"])
-            continue
-        row = store.row(wanted.where)
-        if row is None or not _usable(row, store, changelog, span, wanted.at):
-            store.drop(wanted.where)
-            row = StatePosition(store.of, None, span[0], -1, time.time())
-        due.append(_Tail(wanted, row, span[1]))
+        if span := spans.get(wanted.where[1]):
+            due.append(_Tail(wanted, _row(store, changelog, wanted, span), span[1]))
+        else:
+            yield wanted, PreflightError(["the leader of the changelog does not answer"])
     due.sort(key=lambda tail: tail.lacks)
     while due:
-        group = {tail.wanted.where[1]: tail for tail in _first(due)}
-        del due[: len(group)]
-        for pieces in _read(changelog, group):
+        group = _group(due)
+        topic = next(iter(group.values())).wanted.where[0]
+        lacking = {number: (tail.row.changelog, tail.end) for number, tail in group.items()}
+        for pieces in changelog.read(topic, lacking):
             if closing():
                 raise InterruptedError
             for number, piece in pieces.items():
@@ -158,49 +141,39 @@ def restore(
                 came = tail.take(store, piece)
                 tell(tail.wanted.where, piece.next - tail.begin, tail.end - tail.begin)
                 if came is not None:
-                    yield group.pop(number).wanted, came
+                    yield tail.wanted, came
         if hurry():
             return
 
 
-def _first(due: Sequence[_Tail]) -> Iterator[_Tail]:
-    """Yield those that are read at once: many short ones, or a long one alone."""
-    left = AT_ONCE
-    for index, tail in enumerate(due):
+def _group(due: list[_Tail]) -> dict[int, _Tail]:
+    """Take what is read at once: many short ones, or a long one alone."""
+    left, group = AT_ONCE, dict[int, _Tail]()
+    while due and (not group or due[0].lacks <= left):
+        tail = due.pop(0)
         left -= tail.lacks
-        if index and left < 0:
-            return
-        yield tail
+        group[tail.wanted.where[1]] = tail
+    return group
 
 
-def _read(
-    changelog: ChangelogReader, group: Mapping[int, _Tail]
-) -> Iterator[Mapping[int, ChangelogPiece]]:
-    """Yield pieces, of each partition one that ends it."""
-    tails = dict(group)
-    yield {
-        number: ChangelogPiece({}, max(tail.row.changelog, tail.end), -1)
-        for number, tail in tails.items()
-        if tail.lacks <= 0
-    }
-    spans = {
-        number: (tail.row.changelog, tail.end) for number, tail in tails.items() if tail.lacks > 0
-    }
-    if spans:
-        topic = next(iter(tails.values())).wanted.where[0]
-        yield from changelog.read(topic, spans)
+def _row(
+    store: LmdbStore, changelog: ChangelogReader, wanted: RestoreRequest, span: tuple[int, int]
+) -> StatePosition:
+    """Return the row, where it is a part of the changelog that only has to be read on.
 
-
-def _usable(
-    row: StatePosition,
-    store: LmdbStore,
-    changelog: ChangelogReader,
-    span: tuple[int, int],
-    at: int,
-) -> bool:
-    """Whether the row is a part of the changelog that only has to be read on."""
-    young = 0 <= time.time() - row.seen_s < changelog.kept_s
-    return row.of == store.of and young and span[0] <= row.changelog <= span[1] and row.source < at
+    Otherwise nothing of it is kept, and the row is where the changelog begins.
+    """
+    row, now_s = store.row(wanted.where), time.time()
+    if (
+        row is not None
+        and row.of == store.of
+        and 0 <= now_s - row.seen_s < changelog.kept_s
+        and span[0] <= row.changelog <= span[1]
+        and row.source < wanted.at
+    ):
+        return row
+    store.drop(wanted.where)
+    return StatePosition(store.of, None, span[0], -1, now_s)
 
 
 class StateHold:
@@ -218,7 +191,9 @@ class StateHold:
         """What was assigned, and of which it is not known where the group is."""
         self._number = 0
         self._wanted: SimpleQueue[RestoreRequest] = SimpleQueue()
-        self._done: SimpleQueue[tuple[RestoreRequest, Restored | StopError]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[RestoreRequest, tuple[int, float] | StopError]] = (
+            SimpleQueue()
+        )
         self._read: dict[TopicPartition, tuple[int, int]] = {}
         """How many offsets are read, and of how many, where that has begun."""
         self._measure_s = 0.0
@@ -242,12 +217,9 @@ class StateHold:
         now_s = self._process.clock.monotonic()
         if now_s >= self._measure_s:
             self._measure_s = now_s + MEASURE_S
-            self._measure()
-        if self._unseen:
-            self._look(source)
-        if not self._waiting:
-            return
-        while not self._done.empty():
+            restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
+            self._process.events.state_measured(self._store.figures(restoring))
+        while self._waiting and not self._done.empty():
             wanted, came = self._done.get()
             if self._waiting.get(wanted.where) != wanted:
                 continue  # it has left since, or is wanted elsewhere
@@ -257,9 +229,12 @@ class StateHold:
                 raise came
             else:
                 self._release(source, wanted, came)
+        if self._unseen:
+            self._look(source)
         for where in self._waiting:
             source.hold(where, "state", held=True)
-        self._store.refresh()  # or pages that are free would not be used again
+        if self._waiting:
+            self._store.refresh()  # or pages that are free would not be used again
 
     def close(self) -> bool:
         """End what is being read; return whether nothing writes to the store any more."""
@@ -295,10 +270,6 @@ class StateHold:
         self._process.events.state_awaited(new.keys())
         self._measure_s = 0.0
 
-    def _measure(self) -> None:
-        restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
-        self._process.events.state_measured(self._store.figures(restoring))
-
     def _judge(self, source: Source, wanted: RestoreRequest, error: GroupMovedBackError) -> None:
         """Raise the error, unless the group has come further meanwhile."""
         at = source.committed([wanted.where])[wanted.where]
@@ -306,7 +277,7 @@ class StateHold:
             raise error
         self._want({wanted.where: at})
 
-    def _release(self, source: Source, wanted: RestoreRequest, came: Restored) -> None:
+    def _release(self, source: Source, wanted: RestoreRequest, came: tuple[int, float]) -> None:
         self._process.events.state_restored(wanted.where, *came)
         self._store.refresh()
         self._state.unread({wanted.where: wanted.at})  # from here on it is sure
@@ -329,17 +300,21 @@ class StateHold:
     def _restore(self, wanted: Collection[RestoreRequest]) -> None:
         clock, unread = self._process.clock, dict[RestoreRequest, Exception]()
         began_s, left = clock.monotonic(), set(wanted)
-        hurry = lambda: not self._wanted.empty()  # noqa: E731 - a word of its own
         try:
             for one, came in restore(
-                self._store, self._changelog, wanted, self._closing.is_set, hurry, tell=self._tell
+                self._store,
+                self._changelog,
+                wanted,
+                self._closing.is_set,
+                lambda: not self._wanted.empty(),
+                tell=lambda where, *read: self._read.update({where: read}),
             ):
                 if isinstance(came, PreflightError):
                     unread[one] = came
                     continue
                 left.remove(one)
                 lasted_s = clock.monotonic() - began_s
-                done = came if isinstance(came, StopError) else Restored(came, lasted_s)
+                done = came if isinstance(came, StopError) else (came, lasted_s)
                 self._done.put((one, done))
         except InterruptedError:
             return
@@ -359,6 +334,3 @@ class StateHold:
             self._process.events.state_unread(wanted.where, str(error) or repr(error))
         if unread:
             self._closing.wait(AGAIN_S)
-
-    def _tell(self, where: TopicPartition, read: int, whole: int) -> None:
-        self._read[where] = (read, whole)

@@ -169,8 +169,7 @@ class Health:
         self.lanes: Mapping[int, LaneState] = {}
         self.outputs_cluster: str | None = None
         self.settled: deque[tuple[float, BatchResult]] = deque(maxlen=SETTLED_MAX)
-        self.kept: StateFigures | None = None
-        """None: the transform keeps no state."""
+        self.kept: StateFigures | None = None  # None: the transform keeps no state
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""
         self.micro_batch: tuple[float, Numbers] | None = None

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE
+from hapax.core.ports import silent
 from hapax.core.state import ChangelogPiece, changelog_problem, entry_of
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from hapax.core.state import Changes, Spans
+    from hapax.core.ports import Tell
+    from hapax.core.records import TopicPartition
+    from hapax.core.state import Spans
     from hapax.settings import Settings
 
 _DAY_MS, _MESSAGE_BYTES = 86_400_000, 1_048_588
@@ -82,8 +85,8 @@ class Changelog:
         StopError: there is no such partition.
         """
         wanted = {(self.topic, number) for number in partitions}
-        properties = reader_properties(self._settings)
-        with closing(OffsetsClient(properties, left_s=lambda: ANSWER_S)) as client:
+        queries = OffsetsClient(reader_properties(self._settings), left_s=lambda: ANSWER_S)
+        with closing(queries) as client:
             try:
                 there = client.partitions_of(self.topic)
                 lows = client.offsets(dict.fromkeys(wanted, EARLIEST))
@@ -103,6 +106,19 @@ class Changelog:
             if low is not None and (high := highs.get(where)) is not None
         }
 
+    def whole(self, where: TopicPartition, tell: Tell = silent) -> Iterator[ChangelogPiece]:
+        """Yield one partition up to where it ends now; ``tell`` hears of offsets."""
+        number = where[1]
+        spans = self.spans([number])
+        if number not in spans:
+            problem = f"{self.topic}/{number}: its leader does not answer; try again"
+            raise PreflightError([problem])
+        start, end = spans[number]
+        for pieces in self.read(where[0], spans):
+            for piece in pieces.values():
+                tell(f"state of partition {number}", piece.next - start, end - start)
+                yield piece
+
     def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
         """Yield what committed transactions have changed, in the order of each partition.
 
@@ -111,13 +127,13 @@ class Changelog:
         """
         logs = {(self.topic, number): span for number, span in spans.items()}
         places = {number: f"{topic}/{number}/".encode() for number in spans}
+        yield {at: ChangelogPiece({}, end) for at, (start, end) in spans.items() if start >= end}
         pieces: dict[int, ChangelogPiece] = {}
         size = 0
         for messages, done in RangeReader(self._settings).messages(logs):
             size += _gather(messages, pieces, places)
             for _topic, number in done:
-                last = pieces.get(number) or ChangelogPiece({}, -1, -1)
-                pieces[number] = last._replace(next=spans[number][1])
+                pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
             if done or size > PIECE_BYTES or not messages:
                 yield pieces
                 pieces, size = {}, 0
@@ -131,32 +147,24 @@ def _gather(
 
     Every value of a state comes through here, so there is no call that need not be.
     """
-    whole, last, end, source = 0, -1, -1, -1
-    changes: Changes = {}
-    place, length = b"", 0
+    whole, last, place, piece = 0, -1, b"", ChangelogPiece({})
     for message in messages:
         number: Any = message.partition()
         if number != last:
-            if last >= 0:
-                pieces[last] = ChangelogPiece(changes, end, source)
-            changes, _end, source = pieces.get(number) or ChangelogPiece({}, -1, -1)
+            piece = pieces.setdefault(number, ChangelogPiece({}))
             last, place = number, places[number]
-            length = len(place)
-        end = message.offset() + 1  # type: ignore[operator] # RangeFetch has asked for it
-        key, value = message.key(), message.value()
-        if key is None:
+        piece.next = message.offset() + 1  # type: ignore[operator] # RangeFetch has asked for it
+        if (key := message.key()) is None:
             continue
-        changes[entry_of(number, key)] = value
-        whole += len(key) if value is None else len(key) + len(value)
+        piece.changes[entry_of(number, key)] = value = message.value()
+        whole += len(key) + ENTRY_BYTES + (0 if value is None else len(value))
         try:
             headers = client_headers(message)
         except NO_TEXT:  # it is not one of ours
             continue
         for name, said in headers or ():
-            if name == SOURCE and said and said[:length] == place:
-                digits = said[length:]
-                if digits.isdigit() and (at := int(digits)) > source:
-                    source = at
-    if last >= 0:
-        pieces[last] = ChangelogPiece(changes, end, source)
-    return whole + ENTRY_BYTES * len(messages)
+            if name == SOURCE and said and said.startswith(place):
+                digits = said[len(place) :]
+                if digits.isdigit() and (at := int(digits)) > piece.source:
+                    piece.source = at
+    return whole

@@ -197,13 +197,14 @@ class RangeReader:
 
     def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         """Yield records, some at a time; those of one partition in order."""
-        if any(start < end for start, end in spans.values()):
-            for messages, _done in self.messages(spans):
-                if messages:
-                    yield _records(messages)
+        for messages, _done in self.messages(spans):
+            if messages:
+                yield _records(messages)
 
     def messages(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[Found]:
         """Yield them as the client has them, now and then, be there any or not."""
+        if all(start >= end for start, end in spans.values()):
+            return iter(())
         return _read(
             self._properties,
             spans,

@@ -485,7 +485,7 @@ def _message_size(context: CheckContext) -> Iterator[CheckResult]:
     told = (number(topic.settings.get("max.message.bytes")) for topic in context.read.values())
     largest = max((most or 0 for most in told), default=0)
     for name, topic in context.outputs.items():
-        if name == context.changelog:
+        if name in context.state:
             continue
         most = number(topic.settings.get("max.message.bytes"))
         if most is None or not largest:

@@ -94,7 +94,7 @@ class CheckContext(NamedTuple):
 
     settings  on the cluster of the outputs, where that is another one: ``target_settings``
     claims    None without a claim store
-    changelog  topic that keeps the state of the transform; empty: it keeps none
+    state     the topic that keeps the state of the transform; empty: it keeps none
     source    where ``kafka`` is the cluster of the outputs, and another one: that of the input
     """
 
@@ -103,7 +103,7 @@ class CheckContext(NamedTuple):
     claims: StoreHealth | None
     process: ProcessState
     source: CheckContext | None = None
-    changelog: str = ""
+    state: tuple[str, ...] = ()
 
     @property
     def side(self) -> Literal["", "input", "outputs"]:
@@ -128,8 +128,7 @@ class CheckContext(NamedTuple):
     def outputs(self) -> dict[str, Topic]:
         from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
 
-        changelog = (self.changelog,) if self.changelog else ()
-        return self._there((*output_topics(self.settings), *changelog))
+        return self._there((*output_topics(self.settings), *self.state))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
         topics = self.kafka.topics

@@ -65,8 +65,7 @@ def examine(settings: Settings) -> Examination:
         other = pool.submit(_target_context, settings) if settings.elsewhere else None
         state = state_topics(settings)
         kafka = _look(settings, kafka_rights(settings, state=state), settings.app, state)
-        context = CheckContext(settings, kafka, store.result(), look_at_process())
-        context = context._replace(changelog="".join(state))
+        context = CheckContext(settings, kafka, store.result(), look_at_process(), state=state)
         target = None if other is None else other.result()._replace(source=context)
     findings = [*judge(context), *(() if target is None else judge(target))]
     return Examination(context, tuple(findings), target)

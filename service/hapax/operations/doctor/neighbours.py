@@ -151,8 +151,7 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
     settings = context.settings
-    state = (context.changelog,) if context.changelog else ()
-    rights = kafka_rights(settings, state=state)
+    rights = kafka_rights(settings, state=context.state)
     if context.side == "outputs":
         rights = target_rights(settings)
     for right in rights:
