@@ -324,11 +324,9 @@ class Metrics(_Table):
     partition_stuck_offset = gauge("Offset of the first record of that set.", *_PARTITION)
     executors = gauge("Executors of Spark that can run tasks.")
     ranges_in_flight = gauge("Ranges that tasks of the Spark engine work on.")
-    state_rows = gauge("Rows that a DataFrame pipeline keeps in its state; entries of keyed state.")
-    state_bytes = gauge(
-        "Memory of that state, on all executors together; of keyed state, what is in use on disk."
-    )
-    state_max_bytes = gauge("HAPAX_STATE__SIZE_MAX of a process that keeps state by key, else 0.")
+    state_rows = gauge("Rows, or entries by key, that are kept as state.")
+    state_bytes = gauge("Memory of that state on all executors together; by key: on disk.")
+    state_max_bytes = gauge("HAPAX_STATE__SIZE_MAX where state is kept by key, else 0.")
     state_partitions_restoring = gauge("Partitions that wait for their state.")
     state_unread_offsets = gauge("Offsets of the changelog that are left to read for them.")
     state_changes_restored = count("Changes of state that were read from the changelog.")
