@@ -126,6 +126,7 @@ def restore(
     for wanted in requests:
         if span := spans.get(wanted.where[1]):
             due.append(_Tail(wanted, _row(store, changelog, wanted, span), span[1]))
+            tell(wanted.where, 0, due[-1].lacks)
         else:
             yield wanted, PreflightError(["the leader of the changelog does not answer"])
     due.sort(key=lambda tail: tail.lacks)
