@@ -265,9 +265,6 @@ class Log:
         return {number: span for number in partitions if number not in self.silent}
 
     def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
-        yield {
-            at: ChangelogPiece({}, end, -1) for at, (start, end) in spans.items() if start >= end
-        }
         starts = [start for start, _end in spans.values()]
         self.read_from += starts
         for at in range(min(starts), len(self.changes)):

@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
 from hapax.core.ports import silent
+from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.state import ChangelogPiece, Spans
+    from hapax.core.state import Spans
     from hapax.engines.lifecycle import Process
     from hapax.state.lmdb_store import LmdbStore
 
@@ -134,7 +136,7 @@ def restore(
         group = _group(due)
         topic = next(iter(group.values())).wanted.where[0]
         lacking = {number: (tail.row.changelog, tail.end) for number, tail in group.items()}
-        for pieces in changelog.read(topic, lacking):
+        for pieces in chain(changelog.read(topic, lacking), _ended(group)):
             if closing():
                 raise InterruptedError
             for number, piece in pieces.items():
@@ -142,9 +144,14 @@ def restore(
                 came = tail.take(store, piece)
                 tell(tail.wanted.where, piece.next - tail.begin, tail.end - tail.begin)
                 if came is not None:
-                    yield tail.wanted, came
+                    yield group.pop(number).wanted, came
         if hurry():
             return
+
+
+def _ended(group: Mapping[int, _Tail]) -> Iterator[Mapping[int, ChangelogPiece]]:
+    """Yield what ends those of which no piece did, when all is read."""
+    yield {number: ChangelogPiece({}, tail.end) for number, tail in group.items()}
 
 
 def _group(due: list[_Tail]) -> dict[int, _Tail]:
@@ -164,17 +171,23 @@ def _row(
 
     Otherwise nothing of it is kept, and the row is where the changelog begins.
     """
-    row, now_s = store.row(wanted.where), time.time()
-    if (
-        row is not None
-        and row.of == store.of
-        and 0 <= now_s - row.seen_s < changelog.kept_s
-        and span[0] <= row.changelog <= span[1]
-        and row.source < wanted.at
-    ):
+    row = store.row(wanted.where)
+    if row is not None and _usable(row, store, changelog, span, wanted.at):
         return row
     store.drop(wanted.where)
-    return StatePosition(store.of, None, span[0], -1, now_s)
+    return StatePosition(store.of, None, span[0], -1, time.time())
+
+
+def _usable(
+    row: StatePosition,
+    store: LmdbStore,
+    changelog: ChangelogReader,
+    span: tuple[int, int],
+    at: int,
+) -> bool:
+    """Whether the row is a part of the changelog that only has to be read on."""
+    young = 0 <= time.time() - row.seen_s < changelog.kept_s
+    return row.of == store.of and young and span[0] <= row.changelog <= span[1] and row.source < at
 
 
 class StateHold:

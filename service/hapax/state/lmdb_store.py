@@ -26,7 +26,7 @@ from hapax.core.errors import PreflightError, StateTypeError, StopError
 from hapax.core.state import EXPIRES, NAME_BYTES_MAX, StateFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hapax.core.records import Progress, TopicPartition
 
@@ -158,7 +158,7 @@ class LmdbStore:
                 end = self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
                 rows[where] = StatePosition(row.of, at, end, source, now_s)
-        self._write(changes, sorted(changes), rows, self._done_with(changes))
+        self._write(changes, rows, self._done_with(changes))
         self.refresh()
 
     def placed(self, partition: int, error: object, message: Any) -> None:
@@ -198,8 +198,8 @@ class LmdbStore:
         entries = sorted(changes)
         last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
         for at in range(0, last, _AT_ONCE):
-            self._write(changes, entries[at : at + _AT_ONCE], {})
-        self._write(changes, entries[last:], {where: row})
+            self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
+        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
@@ -244,14 +244,13 @@ class LmdbStore:
     def _write(
         self,
         changes: Mapping[bytes, bytes | None],
-        entries: Sequence[bytes],
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
         kept: list[tuple[bytes, bytes]] = []
         due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry in entries:
+            for entry in sorted(changes):
                 value = changes[entry]
                 key = entry if len(entry) <= _KEY_MAX else _key(entry)
                 if value is None:

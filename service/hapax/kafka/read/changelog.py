@@ -127,7 +127,6 @@ class Changelog:
         """
         logs = {(self.topic, number): span for number, span in spans.items()}
         places = {number: f"{topic}/{number}/".encode() for number in spans}
-        yield {at: ChangelogPiece({}, end) for at, (start, end) in spans.items() if start >= end}
         pieces: dict[int, ChangelogPiece] = {}
         size = 0
         for messages, done in RangeReader(self._settings).messages(logs):
