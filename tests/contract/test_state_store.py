@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -24,9 +23,9 @@ from hapax.core.errors import (
 )
 from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
 from hapax.core.records import TopicPartition
-from hapax.core.state import EXPIRES, ChangelogPiece, prefix_of
+from hapax.core.state import EXPIRES, ChangelogPiece, Spans, prefix_of
 from hapax.engines import state_restore
-from hapax.engines.state_restore import RestoreRequest, StateHold, restore
+from hapax.engines.state_restore import GroupMovedBackError, RestoreRequest, StateHold, restore
 from hapax.state import lmdb_store
 from hapax.state.lmdb_store import LmdbStore, StatePosition
 from tests.kit.commands import run_captured
@@ -252,22 +251,34 @@ def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(
 
 
 class Log:
-    """A changelog of one partition: (source, changes) by offset; ``begin``: what is left of it."""
+    """A changelog, the same in each partition: (source, changes) by offset; ``begin``: of it."""
 
     def __init__(self, *changes: tuple[int, dict[bytes, bytes | None]]) -> None:
         self.changes = list(changes)
         self.begin = 0
         self.kept_s = 43_200.0
         self.read_from: list[int] = []
+        self.silent: set[int] = set()
 
-    def span(self, partition: int) -> tuple[int, int]:
-        return self.begin, len(self.changes)
+    def spans(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+        span = self.begin, len(self.changes)
+        return {number: span for number in partitions if number not in self.silent}
 
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        self.read_from.append(start)
-        for at in range(start, end):
+    def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
+        starts = [start for start, _end in spans.values()]
+        self.read_from += starts
+        for at in range(min(starts), len(self.changes)):
             source, changes = self.changes[at]
-            yield ChangelogPiece(changes, at + 1, source)
+            begun = {number for number, (start, end) in spans.items() if start <= at < end}
+            yield {number: ChangelogPiece(changes, at + 1, source) for number in begun}
+
+
+def brought(lmdb: LmdbStore, log: Log, at: int) -> Any:
+    """Return how many changes were read of the one partition, or raise why it has not come."""
+    ((_wanted, came),) = restore(lmdb, log, [RestoreRequest(WHERE, at)])
+    if isinstance(came, Exception):
+        raise came
+    return came
 
 
 @pytest.fixture
@@ -277,14 +288,14 @@ def log() -> Log:
 
 def test_an_empty_store_takes_all_of_the_changelog(lmdb, log):
     lmdb.drop(WHERE)
-    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 4
+    assert brought(lmdb, log, 4) == 4
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
 
 
 def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
     lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
-    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 2
+    assert brought(lmdb, log, 4) == 2
     assert log.read_from == [2]
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
@@ -305,7 +316,7 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
 def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
     stale = prefix_of(3, b"stale") + b"n"
     lmdb.restore(WHERE, {stale: b"1"}, row)
-    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    brought(lmdb, log, 4)
     lmdb.refresh()
     assert (lmdb.get(stale), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
     assert log.read_from == [0]
@@ -314,7 +325,7 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
     lmdb.restore(WHERE, {A: b"1"}, StatePosition(IDS, 1, 1, 0, time.time()))
     log.begin = 3
-    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    brought(lmdb, log, 4)
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
 
@@ -324,8 +335,31 @@ def test_a_group_that_was_moved_back_stops_the_process_and_keeps_no_state_of_lat
     lmdb, log, at
 ):
     with pytest.raises(PositionLostError, match=f"the group is at {at}"):
-        restore(lmdb, log, RestoreRequest(WHERE, at))
+        brought(lmdb, log, at)
     assert lmdb.position(WHERE) is None
+
+
+def test_partitions_are_read_together_and_one_that_was_moved_back_keeps_no_other_from_its_state(
+    lmdb, log, monkeypatch
+):
+    monkeypatch.setattr(state_restore, "AT_ONCE", 9)
+    places = {3: 4, 4: 3, 5: 4, 6: 4}
+    lmdb.drop(WHERE)
+    lmdb.restore(("orders", 6), {}, StatePosition(IDS, 4, 4, 3, time.time()))
+    heard: dict[int, tuple[int, int]] = {}
+    came = {
+        wanted.where[1]: type(one) if isinstance(one, Exception) else one
+        for wanted, one in restore(
+            lmdb,
+            log,
+            [RestoreRequest(("orders", number), at) for number, at in places.items()],
+            tell=lambda where, read, of: heard.update({where[1]: (read, of)}),
+        )
+    }
+    assert came == {3: 4, 4: GroupMovedBackError, 5: 4, 6: 0}
+    assert next(iter(came)) == 6
+    assert heard == {3: (4, 4), 4: (4, 4), 5: (4, 4), 6: (0, 0)}
+    assert [lmdb.row(("orders", number)).input for number in places] == [4, None, 4, 4]
 
 
 # -- partitions wait for theirs, and only for what they still want ----------------------------
@@ -352,9 +386,8 @@ class Group(SimpleNamespace):
 
 @pytest.fixture
 def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
-    said: Any = SimpleNamespace(
-        state_awaited=lambda *_: None, state_restored=lambda *_: None, state_unread=lambda *_: None
-    )
+    names = ("state_awaited", "state_restored", "state_unread", "state_measured")
+    said: Any = SimpleNamespace(**dict.fromkeys(names, lambda *_: None))
     process: Any = SimpleNamespace(events=said, clock=time)
     lmdb.drop(WHERE)
     lmdb.refresh()
@@ -410,16 +443,12 @@ def test_a_group_that_was_moved_back_stops_the_process(waiting):
 def test_a_partition_that_cannot_be_read_now_lets_the_others_pass(waiting, log, monkeypatch):
     monkeypatch.setattr(state_restore, "AGAIN_S", 0.05)
     ill, group = ("orders", 4), Group(p3=4)
-    monkeypatch.setattr(log, "span", partial(refusing, log.span))
+    log.silent = {4}
     waiting.add(StateUnreadError({ill: 4, WHERE: 4}))
     assert reaches(lambda: waiting.attend(group) or WHERE not in waiting._waiting, 10)
     assert ill in waiting._waiting
-
-
-def refusing(span: Any, partition: int) -> Any:
-    if partition == 4:
-        raise PreflightError(["no leader"])
-    return span(partition)
+    log.silent = set()
+    assert reaches(lambda: settled(waiting, group), 10)
 
 
 def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):

@@ -257,6 +257,18 @@ def test_passwords_that_change_are_used_without_a_restart(guarded, workers):
     assert not one.worker.lines("claims_passed")
 
 
+def test_a_worker_keeps_and_reads_back_its_state_with_exactly_the_printed_rights(route_of, guarded):
+    chosen = way(guarded, "SCRAM-SHA-256")
+    route = route_of(servers=guarded, TRANSFORM="tests.kit.keeping:count", **chosen.settings)
+    guarded.create_topic(f"{route.app}-state", config={"cleanup.policy": "compact"})
+    assert chosen.user is not None
+    guarded.rights.allow(chosen.user, *needed(route))
+    for turn in (b"1", b"2"):
+        route.write(Given(b"x", b"key"))
+        route.run_to_end()
+        assert [record.value for record in route.outputs()][-1] == turn
+
+
 # -- Spark on encrypted ways, with the least rights: our clients in tasks, and Java's in the JVM.
 
 

@@ -22,7 +22,7 @@ from hapax.core.errors import PreflightError
 from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
 from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 from hapax.core.results import Result
-from hapax.core.state import ChangelogPiece, due_ms, entry_of, prefix_of
+from hapax.core.state import ChangelogPiece, StateFigures, due_ms, entry_of, prefix_of
 from hapax.core.transform import Transformer, TransformForm
 from hapax.engines import state_restore
 from hapax.engines.lifecycle import Process as Shared
@@ -97,6 +97,9 @@ class SimulatedStore(MemoryState, LmdbStore):
 
     def _row(self, reader: Any, where: TopicPartition) -> StatePosition | None:
         return cast("Disk", reader).rows.get(where)
+
+    def figures(self, restoring: Mapping[TopicPartition, tuple[int, int | None]]) -> StateFigures:
+        return StateFigures(0, 1, len(self.disk.values), restoring)
 
     def _write(
         self,

@@ -8,6 +8,7 @@ becomes of them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 import msgspec
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from hapax.core.records import Record
+    from hapax.core.records import Record, TopicPartition
 
     Value = TypeVar("Value", default=Any)
     Other = TypeVar("Other", default=Any)
@@ -66,7 +67,7 @@ def parts_of(entry: bytes) -> tuple[int, bytes, str]:
 def entry_of(partition: int, key: bytes) -> bytes:
     """Return the entry that a key of the changelog stands for."""
     name, _nul, own = key.partition(b"\0")
-    return prefix_of(partition, own) + name
+    return _HEAD.pack(partition, len(own)) + own + name
 
 
 def due_ms(value: bytes) -> int | None:
@@ -79,7 +80,7 @@ def content_of(value: bytes) -> bytes:
     return value[_DUE_END:] if value.startswith(EXPIRES) else value
 
 
-class ChangelogPiece(NamedTuple):
+class ChangelogPiece(msgspec.Struct):
     """Some of a partition of the changelog.
 
     changes  the last of each entry
@@ -88,8 +89,42 @@ class ChangelogPiece(NamedTuple):
     """
 
     changes: Changes
-    next: int
-    source: int
+    next: int = -1
+    source: int = -1
+
+
+Spans = Mapping[int, tuple[int, int]]
+"""By partition of the changelog, the first offset, and that after the last one."""
+
+
+class StateFigures(NamedTuple):
+    """What a process keeps as state.
+
+    size_bytes  pages in use; size_max_bytes: as many as it may have
+    restoring   partitions that wait for theirs: offsets read of the changelog, of how many; None:
+                not known yet
+    """
+
+    size_bytes: int
+    size_max_bytes: int
+    entries: int
+    restoring: Mapping[TopicPartition, tuple[int, int | None]]
+
+
+def changelog_problem(
+    topic: str, count: int, wanted: int, policy: str | None
+) -> tuple[str, str] | None:
+    """Return why a topic cannot keep state, and what to do; None: it can.
+
+    ``count``: its partitions; ``wanted``: those of the input; ``policy``: None: not known.
+    """
+    what = f"topic {topic}, which keeps its state,"
+    if count != wanted:
+        has = f"has {count} partitions" if count else "does not exist or may not be read"
+        saw = f"{what} {has}, and the input has {wanted}"
+        return saw, "create it with as many, and cleanup.policy=compact"
+    deletes = f"{what} has cleanup.policy={policy}, which deletes what is not changed for a while"
+    return None if policy in {"compact", None} else (deletes, "set it to compact")
 
 
 class State(Generic[Value]):

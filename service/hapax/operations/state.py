@@ -62,10 +62,8 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
             raise PreflightError([problem])
         partitions = [number for _topic, number in client.partitions([changelog.topic])]
     for number in partitions:
-        start, end = changelog.span(number)
         found: Changes = {}
-        for piece in changelog.read(("", number), start, end):
-            tell(f"partition {number}", piece.next - start, end - start)
+        for piece in changelog.whole(("", number), tell):
             new = piece.changes
             if only is not None:
                 new = {at: value for at, value in new.items() if parts_of(at)[1] == only}
@@ -108,11 +106,7 @@ class StateOfMoves:
             where, committed = move.placed.where, move.placed.committed
             if committed is not None and move.offset >= committed:
                 continue
-            start, end = changelog.span(where[1])
-            newest = -1
-            for piece in changelog.read(where, start, end):
-                tell(f"state of {move.placed}", piece.next - start, end - start)
-                newest = max(newest, piece.source)
+            newest = max((one.source for one in changelog.whole(where, tell)), default=-1)
             if newest >= move.offset:
                 self.beyond[where] = newest
 

@@ -23,7 +23,7 @@ import lmdb
 import msgspec
 
 from hapax.core.errors import PreflightError, StateTypeError, StopError
-from hapax.core.state import EXPIRES, NAME_BYTES_MAX
+from hapax.core.state import EXPIRES, NAME_BYTES_MAX, StateFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -167,6 +167,16 @@ class LmdbStore:
         if offset is not None:
             self._next[partition] = offset + 1
 
+    def figures(self, restoring: Mapping[TopicPartition, tuple[int, int | None]]) -> StateFigures:
+        """Return what it holds; counts that LMDB keeps, so nothing is read for them."""
+        with self._reading, self._sound_data():
+            known = [self._reader.stat(one) for one in (self._entries, self._index, self._rows)]
+        pages = sum(
+            one[f"{kind}_pages"] for one in known for kind in ("branch", "leaf", "overflow")
+        )
+        size = pages * known[0]["psize"]
+        return StateFigures(size, self._size_bytes, known[0]["entries"], restoring)
+
     def refresh(self) -> None:
         """Let the worker's thread see what was restored, and pages of before be used again."""
         self._swept = {}  # those rows may stand for something else by now
@@ -184,8 +194,12 @@ class LmdbStore:
     def restore(
         self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
     ) -> None:
-        """Take what was read from the changelog."""
-        self._write(changes, {where: row})
+        """Take what was read from the changelog, in pieces: the worker may wait for each."""
+        entries = sorted(changes)
+        last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
+        for at in range(0, last, _AT_ONCE):
+            self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
+        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
@@ -233,15 +247,22 @@ class LmdbStore:
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
+        kept: list[tuple[bytes, bytes]] = []
+        due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry, value in sorted(changes.items()):
-                key = _key(entry)
+            for entry in sorted(changes):
+                value = changes[entry]
+                key = entry if len(entry) <= _KEY_MAX else _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
                 else:
-                    writer.put(key, value if key is entry else _long(entry, value))
+                    kept.append((key, value if key is entry else _long(entry, value)))
                     if value.startswith(EXPIRES):
-                        writer.put(_index_key(entry, value), entry, db=self._index)
+                        due.append((_index_key(entry, value), entry))
+            for items, database in ((kept, self._entries), (due, self._index)):
+                if items:
+                    with writer.cursor(database) as cursor:
+                        cursor.putmulti(items)
             for at in swept:
                 writer.delete(at, db=self._index)
             for where, row in rows.items():

@@ -158,7 +158,7 @@ class _StateJudge:
         found: Changes = {}
         later: set[bytes] = set()
         committed = self._spans[where][1]
-        for piece in self._changelog.read(where, *self._changelog.span(where[1])):
+        for piece in self._changelog.whole(where):
             found.update(piece.changes)
             if piece.source >= committed:
                 later.update(piece.changes)
