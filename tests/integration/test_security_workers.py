@@ -258,11 +258,11 @@ def test_passwords_that_change_are_used_without_a_restart(guarded, workers):
 
 
 def test_a_worker_keeps_and_reads_back_its_state_with_exactly_the_printed_rights(route_of, guarded):
-    chosen = way(guarded, "SCRAM-SHA-256")
+    chosen = secured.way(guarded, "SCRAM-SHA-256")
     route = route_of(servers=guarded, TRANSFORM="tests.kit.keeping:count", **chosen.settings)
     guarded.create_topic(f"{route.app}-state", config={"cleanup.policy": "compact"})
     assert chosen.user is not None
-    guarded.rights.allow(chosen.user, *needed(route))
+    guarded.rights.allow(chosen.user, *secured.needed(route))
     for turn in (b"1", b"2"):
         route.write(Given(b"x", b"key"))
         route.run_to_end()

@@ -374,7 +374,7 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     shared = Shared(events, clock, process.lifecycle)
     keyed = process.keyed = None
     if options.stateful:
-        keyed = process.keyed = assemble_state(world, process, shared, source)
+        keyed = process.keyed = assemble_state(world, process, shared)
     isolation = Isolation(
         Transformer(function_of(process, keyed) if keyed else process.work, 1, retrying),
         _Elsewhere(process, Retrying(topic=topic), keyed),

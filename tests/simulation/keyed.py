@@ -7,7 +7,7 @@ ones. Pages of LMDB are dicts here: tests/contract/test_state_store.py holds tho
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty
@@ -30,7 +30,6 @@ from hapax.engines.state_restore import Keyed, StateHold
 from hapax.state import lmdb_store
 from hapax.state.lmdb_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryBroker
-from hapax.testing.source import MemorySource
 from tests.kit.doubles import CrashError
 from tests.simulation.business import BYTES_MAX, DEAD, Effect, keep
 from tests.simulation.chance import Strike
@@ -341,38 +340,7 @@ def call_elsewhere(
     return [state.take(result, changes_of(result)) for result in results]
 
 
-AS_IT_IS = False
-"""Whether what is known to be wrong is left so: see the tests that are expected to fail."""
-
-
-class _Kept(KeyedState):
-    """Where it is not left: the time by which entries expire is that of committed records."""
-
-    def plan(self, *values: Any) -> None:
-        before = dict(self._times_ms)
-        super().plan(*values)
-        self._later, self._times_ms = self._times_ms, self._times_ms if AS_IT_IS else before
-
-    def settle(self, progress: Progress) -> None:
-        self._times_ms = self._later
-        super().settle(progress)
-
-
-class _Hold(StateHold):
-    """In an order that does not hang on hashes; what it forgets is not held any more."""
-
-    source: MemorySource
-
-    def _want(self, places: Progress) -> None:
-        super()._want(dict(sorted(places.items())))
-
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
-        super().forget(partitions)
-        for where in () if AS_IT_IS else partitions:
-            self.source.hold(where, "state", held=False)
-
-
-def assemble_state(world: World, process: Process, shared: Shared, source: MemorySource) -> Keyed:
+def assemble_state(world: World, process: Process, shared: Shared) -> Keyed:
     """Return what service/hapax/wiring/state.py does."""
     store = SimulatedStore(world.disks.of(process), process.at_disk)
     store.watch = world.kept.hold
@@ -383,15 +351,14 @@ def assemble_state(world: World, process: Process, shared: Shared, source: Memor
             store.placed(partition, None, SimpleNamespace(offset=lambda: end - 1))
 
     world.placed.append(placed)
-    state = _Kept(
+    state = KeyedState(
         store,
         KEPT_TOPIC,
         bytes_max=BYTES_MAX,
         now_ms=lambda: int(world.scheduler.now_s * 1000),
     )
-    hold = _Hold(cast("Any", shared), state, store, SimulatedChangelog(world, process))
-    hold.source = source
-    return Keyed(state, hold)
+    changelog = SimulatedChangelog(world, process)
+    return Keyed(state, StateHold(cast("Any", shared), state, store, changelog))
 
 
 def function_of(process: Process, keyed: Keyed) -> Callable[[Record], Any]:

@@ -8,7 +8,6 @@ import pytest
 
 from hapax.testing.broker import MemoryBroker
 from tests.kit.turn import first, of_this_turn
-from tests.simulation import keyed
 from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
@@ -53,9 +52,7 @@ def test_directed_schedules_meet_their_moment_and_break_nothing(name):
     assert met
 
 
-@pytest.mark.xfail(strict=True, reason="the time of records whose transaction was aborted counts")
-def test_what_was_aborted_lets_nothing_expire_before_those_that_are_committed(monkeypatch):
-    monkeypatch.setattr(keyed, "AS_IT_IS", True)
+def test_what_was_aborted_lets_nothing_expire_before_those_that_are_committed():
     items = (Item(0.05, 0, (b"11/1", b"8/2", b"bad6/1")), Item(0.58, 0, (b"two1/0",)))
     options = Options(batch_max=2, latency_s=0.05, items=items, stateful=True)
     assert not play(0, options).found

@@ -13,7 +13,7 @@ from hapax.core.cluster_state import Address, ClusterState, Log, Partition, Read
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.retry_later import LEVELS
-from hapax.operations.doctor import examination as doctor, stores
+from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, CheckContext, CheckResult, Verdict, ok, worst_first
 from hapax.operations.doctor.examination import CHECKS, judge
 from tests.kit.doctor import (
@@ -369,7 +369,7 @@ def test_state_needs_a_topic_and_a_folder_that_take_all_of_it(monkeypatch):
     found = judged(with_state(0)(healthy()))
     (saw,) = [one.saw for one in found if one.check == "state-changelog"]
     assert saw.startswith("topic shop-state, which keeps its state, does not exist")
-    monkeypatch.setattr(stores.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 19))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1 << 19))
     assert troubles(judged(with_state()(healthy()))) == {"state-disk": WARN}
 
 

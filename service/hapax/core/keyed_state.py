@@ -142,6 +142,8 @@ class KeyedState:
         self._in_work: set[TopicPartition] = set()
         """Those of a transaction that is not known to be committed."""
         self._times_ms: dict[int, int] = {}
+        """Newest timestamps of records that have had their effect, by partition."""
+        self._planned_ms: dict[int, int] = {}
         self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
 
     def bound(
@@ -285,13 +287,14 @@ class KeyedState:
         What the batch has changed is newer than what the store says of it.
         """
         newest: dict[int, int] = {}
+        self._planned_ms = times_ms = {**self._times_ms}
         for index in range(done):
             record = batch.records[index]
             newest[record.partition] = index
-            if record.timestamp_ms > self._times_ms.get(record.partition, 0):
-                self._times_ms[record.partition] = record.timestamp_ms
+            if record.timestamp_ms > times_ms.get(record.partition, 0):
+                times_ms[record.partition] = record.timestamp_ms
         for partition, index in newest.items():
-            until_ms = int(min(self._times_ms.get(partition, 0), self._now_ms()))
+            until_ms = int(min(times_ms.get(partition, 0), self._now_ms()))
             for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
                 yield entry, index
 
@@ -300,6 +303,7 @@ class KeyedState:
         planned, self._planned = self._planned, {}
         done = {where: at for where, at in progress.items() if where in self._in_work}
         self._store.apply(planned, done, self._newest)
+        self._times_ms = self._planned_ms
         self._sure |= self._in_work
         self.clear()
 

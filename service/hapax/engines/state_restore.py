@@ -15,7 +15,13 @@ from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    StateUnreadError,
+    StopError,
+)
 from hapax.core.ports import silent
 from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
@@ -135,8 +141,10 @@ def restore(
     while due:
         group = _group(due)
         topic = next(iter(group.values())).wanted.where[0]
-        lacking = {number: (tail.row.changelog, tail.end) for number, tail in group.items()}
-        for pieces in chain(changelog.read(topic, lacking), _ended(group)):
+        lacking = {at: (one.row.changelog, one.end) for at, one in group.items() if one.lacks > 0}
+        have = {at: one for at, one in group.items() if at not in lacking}
+        read = changelog.read(topic, lacking) if lacking else ()
+        for pieces in chain(_ended(have), read, _ended(group)):
             if closing():
                 raise InterruptedError
             for number, piece in pieces.items():
@@ -150,7 +158,7 @@ def restore(
 
 
 def _ended(group: Mapping[int, _Tail]) -> Iterator[Mapping[int, ChangelogPiece]]:
-    """Yield what ends those of which no piece did, when all is read."""
+    """Yield what ends those that lack nothing, or of which no piece did when all is read."""
     yield {number: ChangelogPiece({}, tail.end) for number, tail in group.items()}
 
 
@@ -203,6 +211,7 @@ class StateHold:
         self._waiting: dict[TopicPartition, RestoreRequest] = {}
         self._unseen: set[TopicPartition] = set()
         """What was assigned, and of which it is not known where the group is."""
+        self._held: set[TopicPartition] = set()
         self._number = 0
         self._wanted: SimpleQueue[RestoreRequest] = SimpleQueue()
         self._done: SimpleQueue[tuple[RestoreRequest, tuple[int, float] | StopError]] = (
@@ -228,27 +237,37 @@ class StateHold:
 
     def attend(self, source: Source) -> None:
         """Hold again each time: partitions leave and come back. Raises StopError."""
-        now_s = self._process.clock.monotonic()
-        if now_s >= self._measure_s:
-            self._measure_s = now_s + MEASURE_S
-            restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
-            self._process.events.state_measured(self._store.figures(restoring))
+        self._measure()
         while self._waiting and not self._done.empty():
             wanted, came = self._done.get()
             if self._waiting.get(wanted.where) != wanted:
                 continue  # it has left since, or is wanted elsewhere
             if isinstance(came, GroupMovedBackError):
-                self._judge(source, wanted, came)
+                try:
+                    self._judge(source, wanted, came)
+                except BatchAbortedError:  # no stable answer now: it is judged again
+                    self._done.put((wanted, came))
+                    raise
             elif isinstance(came, StopError):
                 raise came
             else:
                 self._release(source, wanted, came)
         if self._unseen:
             self._look(source)
+        for where in sorted(self._held - self._waiting.keys()):  # forgotten while it waited
+            source.hold(where, "state", held=False)
         for where in self._waiting:
             source.hold(where, "state", held=True)
+        self._held = {*self._waiting}
         if self._waiting:
             self._store.refresh()  # or pages that are free would not be used again
+
+    def _measure(self) -> None:
+        now_s = self._process.clock.monotonic()
+        if now_s >= self._measure_s:
+            self._measure_s = now_s + MEASURE_S
+            restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
+            self._process.events.state_measured(self._store.figures(restoring))
 
     def close(self) -> bool:
         """End what is being read; return whether nothing writes to the store any more."""
@@ -264,7 +283,7 @@ class StateHold:
         if missing := self._unseen - known.keys():
             committed = source.committed(missing)
             known |= {where: at for where, at in committed.items() if at is not None}
-        placed = {where: known[where] for where in self._unseen if where in known}
+        placed = {where: known[where] for where in sorted(self._unseen) if where in known}
         self._unseen.clear()
         self._want(self._state.unread(placed))
 
@@ -307,13 +326,13 @@ class StateHold:
                 found = [self._wanted.get(timeout=AGAIN_S)]
                 while not self._wanted.empty():
                     found.append(self._wanted.get())
-                wanted = {one for one in found if self._waiting.get(one.where) == one}
+                wanted = [one for one in found if self._waiting.get(one.where) == one]
                 if wanted:
                     self._restore(wanted)
 
     def _restore(self, wanted: Collection[RestoreRequest]) -> None:
         clock, unread = self._process.clock, dict[RestoreRequest, Exception]()
-        began_s, left = clock.monotonic(), set(wanted)
+        began_s, left = clock.monotonic(), dict.fromkeys(wanted)
         try:
             for one, came in restore(
                 self._store,
@@ -326,7 +345,7 @@ class StateHold:
                 if isinstance(came, PreflightError):
                     unread[one] = came
                     continue
-                left.remove(one)
+                del left[one]
                 lasted_s = clock.monotonic() - began_s
                 done = came if isinstance(came, StopError) else (came, lasted_s)
                 self._done.put((one, done))
