@@ -46,7 +46,8 @@ class Pace:
         near, far = spawn.Pipe()
         named, counts = source if who.headers else None, (records, warm)
         receiver = spawn.Process(
-            target=traffic.receive, args=(servers, target, named, counts, far, self._keys)
+            target=traffic.receive,
+            args=(servers, target, named, counts, far, self._keys, who.counted),
         )
         log = self._folder / f"{label}.log"
         child = who.start(Job(self._sandbox, label, source, target, log, at_end=False))
@@ -79,13 +80,19 @@ class Pace:
 
 
 def measure(
-    pace: Pace, who: Sequence[Contender], rounds: int, seconds: float, made: Made
+    pace: Pace,
+    who: Sequence[Contender],
+    rounds: int,
+    seconds: float,
+    made: Made,
+    *,
+    of_rates: Sequence[int] = RATES,
 ) -> Iterator[dict[str, Any]]:
     """Run all contenders in turn, ``rounds`` times at each pace."""
     rates: list[dict[str, Any]] = []
     # The brokers make their own topics for the first transaction: no contender should pay for it.
     pace.run(who[0], min(RATES), 1.0)
-    for rate in RATES:
+    for rate in of_rates:
         runs: Runs = {each.name: [] for each in who}
         rates.append({"rate": rate, "runs": runs})
         for turn in range(rounds):

@@ -176,6 +176,47 @@ def spark(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def state(found: dict[str, Any]) -> list[str]:
+    runs: Runs = found["runs"]
+    lines = [
+        "| | CPU, µs a record | of the first | records/s | memory MB | broker CPU, µs |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name in runs:
+        if results.values(runs, name, CPU):
+            cells = {
+                key: Summary.of(results.values(runs, name, key))
+                for key in (CPU, RATE, "rss_mb", "broker_" + CPU)
+            }
+            lines.append(
+                f"| {name} | {cells[CPU].text(2)} | {_ratio(runs, name, CPU, next(iter(runs)))}"
+                f" | {cells[RATE].text(0)} | {cells['rss_mb'].most:.0f}"
+                f" | {cells['broker_' + CPU].median:.2f} |"
+            )
+    return lines + ["", *latency(found)] * ("rates" in found)
+
+
+def recovery(found: dict[str, Any]) -> list[str]:
+    lines = [
+        (
+            "| keys | | first output, ms | of all partitions, ms | keys/s read | own memory, MB"
+            " | pages of the store, MB |"
+        ),
+        "|--:|---|--:|--:|--:|--:|--:|",
+    ]
+    for each in found["sizes"]:
+        runs: Runs = each["runs"]
+        for name in filter(lambda one: results.values(runs, one, "first_ms"), runs):
+            keys = ("first_ms", "all_ms", "keys_per_s", "own_mb", "files_mb")
+            said = [each for each in runs[name] if each is not None]
+            cells = [
+                Summary.of([each[key] for each in said]).text(0) if key in said[0] else ""
+                for key in keys
+            ]
+            lines.append(f"| {each['keys']:,} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES = {
     "throughput": throughput,
     "partitions": partitions,
@@ -184,6 +225,8 @@ TABLES = {
     "claims": claims,
     "spark": spark,
     "cluster": spark,
+    "state": state,
+    "recovery": recovery,
 }
 
 
