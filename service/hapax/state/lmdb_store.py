@@ -221,15 +221,19 @@ class LmdbStore:
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
+        kept: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry, value in sorted(changes.items()):
+            for entry, value in changes.items():
                 key = _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
                 else:
-                    writer.put(key, value if key is entry else _long(entry, value))
+                    kept.append((key, value if key is entry else _long(entry, value)))
                     if value.startswith(EXPIRES):
                         writer.put(_index_key(entry, value), entry, db=self._index)
+            kept.sort()
+            with writer.cursor() as cursor:
+                cursor.putmulti(kept)
             for at in swept:
                 writer.delete(at, db=self._index)
             for where, row in rows.items():

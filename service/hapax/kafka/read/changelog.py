@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hapax.core.errors import StopError
 from hapax.core.headers import SOURCE
 from hapax.core.state import ChangelogPiece, entry_of
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
+from hapax.kafka.errors import NO_TEXT, client_headers, offset_of
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 
@@ -88,15 +89,25 @@ class Changelog:
         """Yield what committed transactions have changed, in order."""
         partition, place = where[1], f"{where[0]}/{where[1]}/".encode()
         spans = {(self.topic, partition): (start, end)}
-        for found in RangeReader(self._settings).read(spans):
+        # Of millions of messages: no more is taken from each than is needed.
+        for found in RangeReader(self._settings).messages(spans):
             changes: Changes = {}
             source = -1
-            for record, _readable in found:
-                if record.key is None:
+            for message in found:
+                key = message.key()
+                if key is None:
                     continue
-                changes[entry_of(partition, record.key)] = record.value
-                for name, value in record.headers:
+                changes[entry_of(partition, key)] = message.value()
+                for name, value in _headers(message):
                     if name == SOURCE and value and value.startswith(place):
                         digits = value[len(place) :]
-                        source = max(source, int(digits) if digits.isdigit() else -1)
-            yield ChangelogPiece(changes, found[-1].record.offset + 1, source)
+                        if digits.isdigit() and (at := int(digits)) > source:
+                            source = at
+            yield ChangelogPiece(changes, offset_of(found[-1]) + 1, source)
+
+
+def _headers(message: Any) -> Any:
+    try:
+        return client_headers(message) or ()
+    except NO_TEXT:  # a name that is not UTF-8
+        return ()

@@ -194,16 +194,19 @@ class RangeReader:
 
     def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         """Yield records, some at a time; those of one partition in order."""
+        return map(_records, self.messages(spans))
+
+    def messages(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[Message]]:
+        """Yield them as the client has them."""
         if any(start < end for start, end in spans.values()):
-            for messages in _read(
+            yield from _read(
                 self._properties,
                 spans,
                 undecodable=self.undecodable,
                 refused=_refused,
                 failed=lambda problem: PreflightError([problem]),
                 silence_s=SILENCE_S,
-            ):
-                yield _records(messages)
+            )
 
     def firsts(
         self, starts: Mapping[Where, tuple[int, int]], within_s: float
