@@ -141,12 +141,8 @@ def _forms(native: bool) -> tuple[Service, ...]:  # noqa: FBT001 - one table for
 
 
 NATIVE, PYTHON = _forms(native=True), _forms(native=False)
-COUNTING = Service(
-    name="Hapax, native, count per key",
-    native=True,
-    transform="bench.keeping:count",
-    counted=True,
-)
+_COUNT = "bench.keeping:count"
+COUNTING = Service(name="Hapax, count per key", native=True, transform=_COUNT, counted=True)
 ON_SPARK = Service(
     name="Hapax on Spark, claims",
     claims=True,

@@ -16,17 +16,8 @@ from bench.results import Made, Results, today, write
 from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
 
-PARTS = (
-    "throughput",
-    "partitions",
-    "latency",
-    "calls",
-    "claims",
-    "spark",
-    "cluster",
-    "state",
-    "recovery",
-)
+_OTHERS = ("calls", "claims", "spark", "cluster", "state", "recovery")
+PARTS = ("throughput", "partitions", "latency", *_OTHERS)
 SPARK_WORKERS = 2
 THROUGHPUT: tuple[Contender, ...] = (*peers.ALL, *NATIVE, *PYTHON, *WEAKER)
 PARTITIONS: tuple[Contender, ...] = (peers.PLAIN, NATIVE[3], PYTHON[3])

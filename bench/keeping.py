@@ -3,7 +3,6 @@
 from hapax import Output, Record, State
 
 COUNT_BYTES = 8
-_NAME = "kept"
 
 
 def count(record: Record, state: State[int]) -> Output:
@@ -15,8 +14,8 @@ def count(record: Record, state: State[int]) -> Output:
 
 def recall(_record: Record, state: State[bytes]) -> Output:
     """What is kept for the key, which is written again."""
-    found = state.get(_NAME, b"")
-    state.set(_NAME, found)
+    found = state.get("kept", b"")
+    state.set("kept", found)
     return Output(found)
 
 
@@ -27,5 +26,4 @@ def kept(number: int) -> bytes:
 
 def entry(number: int) -> tuple[bytes, bytes]:
     """Return key and value of the changelog for it (docs/state.md)."""
-    value = kept(number)
-    return b"%s\0key-%d" % (_NAME.encode(), number), b"\xc4" + bytes([len(value)]) + value
+    return b"kept\0key-%d" % number, b"\xc4\x62" + kept(number)

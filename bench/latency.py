@@ -27,6 +27,8 @@ LEAVE_TIMEOUT_S = 30.0
 class Pace:
     """Runs at a fixed pace on a sandbox."""
 
+    rates: Sequence[int] = RATES
+
     def __init__(self, sandbox: Sandbox, folder: Path, keys: int = traffic.KEYS) -> None:
         self._sandbox = sandbox
         self._folder = folder
@@ -80,19 +82,13 @@ class Pace:
 
 
 def measure(
-    pace: Pace,
-    who: Sequence[Contender],
-    rounds: int,
-    seconds: float,
-    made: Made,
-    *,
-    of_rates: Sequence[int] = RATES,
+    pace: Pace, who: Sequence[Contender], rounds: int, seconds: float, made: Made
 ) -> Iterator[dict[str, Any]]:
     """Run all contenders in turn, ``rounds`` times at each pace."""
     rates: list[dict[str, Any]] = []
     # The brokers make their own topics for the first transaction: no contender should pay for it.
     pace.run(who[0], min(RATES), 1.0)
-    for rate in of_rates:
+    for rate in pace.rates:
         runs: Runs = {each.name: [] for each in who}
         rates.append({"rate": rate, "runs": runs})
         for turn in range(rounds):

@@ -127,12 +127,12 @@ class Checker:
     """Holds a run to its input: every record once, unchanged, with its headers.
 
     ``source``: the topic that the header ``hapax-source`` must name; None where no headers are
-    added, and then there must be none. ``keys``: how many there are. ``counted``: values end with
-    how often their key has come.
+    added, and then there must be none. ``keys``: how many there are. ``counted``: 1: values end
+    with how often their key has come.
     """
 
     def __init__(
-        self, records: int, source: str | None, keys: int = KEYS, *, counted: bool = False
+        self, records: int, source: str | None, keys: int = KEYS, counted: int = 0
     ) -> None:
         self._counted = counted
         self._seen = bytearray(records)
@@ -183,10 +183,10 @@ def check(
     partitions: int,
     source: str | None,
     keys: int = KEYS,
-    counted: bool = False,  # noqa: FBT001, FBT002 - apart() takes positions alone
+    counted: int = 0,
 ) -> float:
     """Check a whole topic; return records/s after the first fifth, by the broker's clock."""
-    checker, times_ms = Checker(records, source, keys, counted=counted), array("q")
+    checker, times_ms = Checker(records, source, keys, counted), array("q")
     for messages in read(servers, topic, records, partitions):
         for message in messages:
             checker.take(message)
@@ -215,14 +215,14 @@ def receive(
     counts: tuple[int, int],
     answer: Connection,
     keys: int = KEYS,
-    counted: bool = False,  # noqa: FBT001, FBT002 - as check
+    counted: int = 0,
 ) -> None:
     """Send the latencies in ms of all records but the first ones, or the error.
 
     ``counts``: of all records, and of those that do not count. ``source`` as for Checker.
     """
     records, skip = counts
-    checker, latencies_ms = Checker(records, source, keys, counted=counted), list[float]()
+    checker, latencies_ms = Checker(records, source, keys, counted), list[float]()
     answer.send("ready")
     try:
         for messages in read(servers, topic, records):

@@ -106,11 +106,7 @@ QUIX = InPython(name="Quix Streams", folder="quixstreams")
 AIOKAFKA = InPython(name="aiokafka", folder="aiokafka")
 STREAMS_QUICK = Streams(name="Kafka Streams, 10 ms", interval_ms=10)
 STREAMS_COUNTING = Streams(name="Kafka Streams, count per key", warms=True, counted=True)
-COUNTING: tuple[Contender, ...] = (
-    STREAMS_COUNTING,
-    Streams(name="Kafka Streams, tuned, count per key", warms=True, tuned=True, counted=True),
-    InPython(name="Quix Streams, count per key", folder="quixstreams", counted=True),
-)
+QUIX_COUNTING = InPython(name="Quix Streams, count per key", folder="quixstreams", counted=True)
 ALL: tuple[Contender, ...] = (
     PLAIN,
     PLAIN_BARE,

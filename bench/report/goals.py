@@ -160,7 +160,7 @@ def _state(part: dict[str, Any]) -> Iterator[Goal]:
     yield Goal(f"records/s, the same / {STREAMS_COUNTING.name}", 1.0, rate, at_most=False)
     paced: Runs = next((each["runs"] for each in part.get("rates", [])), {})
     rounds = zip(paced.get(one, []), paced.get(state.STATELESS.name, []), strict=False)
-    added = [a["p50_ms"] - b["p50_ms"] for a, b in rounds if a is not None and b is not None]
+    added = [a["p50_ms"] - b["p50_ms"] for a, b in rounds if a and b]
     title = f"ms that a count per key adds to p50 at {state.RATE:,} records/s"
     yield Goal(title, 1.0, statistics.median(added) if added else None)
 

@@ -21,7 +21,7 @@ def with_headers(_value: Any, _key: Any, _timestamp: int, headers: Any) -> list[
 
 def count(value: bytes, state: Any) -> bytes:
     """Add how often the key has come."""
-    number = state.get("count", 0) + 1
+    number: int = state.get("count", 0) + 1
     state.set("count", number)
     return value + number.to_bytes(8, "big")
 
