@@ -44,10 +44,9 @@ TRAFFIC, TIMEOUT_S, SETTLED_S = 2_000, 300.0, 0.5
 
 
 class Recovery:
-    """A pipeline that is killed again and again while it works.
+    """A pipeline that is killed while it works, with 100 B for each key; 0 keys: without state.
 
-    Its state is written to the changelog as if it had worked before: 100 B for each key, all from
-    the first record of each input partition, which the group has committed. ``keys``: 0: none.
+    Its changelog is from the first record of each input partition, which the group has committed.
     """
 
     def __init__(self, sandbox: Sandbox, folder: Path, keys: int) -> None:
@@ -55,13 +54,11 @@ class Recovery:
         self._disk, self._source, target = folder / f"{name}.state", f"{name}-in", f"{name}-out"
         for topic in (self._source, target):
             sandbox.create_topic(topic, traffic.PARTITIONS)
-        more: dict[str, Any] = {"transform": FUNCTION}
+        self._who = Service(name=name, transform=FUNCTION)
         if keys:
-            log = changelog(sandbox, name)
-            traffic.apart(fill, servers, log, self._source, name, keys)
+            traffic.apart(fill, servers, changelog(sandbox, name), self._source, name, keys)
             disk = (("HAPAX_STATE__DIR", str(self._disk)),)
-            more = {"transform": "bench.keeping:recall", "more": disk}
-        self._who = Service(name=name, **more)
+            self._who = Service(name=name, transform="bench.keeping:recall", more=disk)
         self._log = folder / f"{name}.log"
         self._job = Job(sandbox, name, self._source, target, self._log, at_end=False)
         self._producer = Producer({"bootstrap.servers": servers})

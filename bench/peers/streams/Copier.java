@@ -19,8 +19,7 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * Kafka Streams with exactly_once_v2: records go through, two headers are added. With {@code
- * --counted=1} outputs end with how often their key has come, in 8 bytes: counted in RocksDB, with a
- * changelog and no cache.
+ * --counted=1} outputs end with how often their key has come: RocksDB, a changelog and no cache.
  *
  * <p>With {@code --warm-target} another topic is copied to that first, again and again for {@code
  * --warm-s}, by the same classes in the same process, so that the compiler of the JVM has done its
