@@ -168,7 +168,8 @@ def recover(on: On, size: tuple[int, int], made: Made) -> Iterator[dict[str, Any
                 run = None
                 try:
                     run = who.run(lost=name == LOST)
-                    say(f"{where}: {run} ({noise()})")
+                    shown = {key: round(value) for key, value in run.items()}
+                    say(f"{where}: {shown} ({noise()})")
                 except VoidRunError as error:
                     made.void(where, error)
                 runs[name].append(run)
