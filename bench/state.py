@@ -44,10 +44,7 @@ TRAFFIC, TIMEOUT_S, SETTLED_S = 2_000, 300.0, 0.5
 
 
 class Recovery:
-    """A pipeline that is killed while it works, with 100 B for each key; 0 keys: without state.
-
-    Its changelog is from the first record of each input partition, which the group has committed.
-    """
+    """A pipeline that is killed while it works, with 100 B for each key; 0 keys: without state."""
 
     def __init__(self, sandbox: Sandbox, folder: Path, keys: int) -> None:
         self._keys, name, servers = keys, f"recovery-{keys}", sandbox.bootstrap_servers
@@ -168,8 +165,7 @@ def recover(on: On, size: tuple[int, int], made: Made) -> Iterator[dict[str, Any
                 run = None
                 try:
                     run = who.run(lost=name == LOST)
-                    shown = {key: round(value) for key, value in run.items()}
-                    say(f"{where}: {shown} ({noise()})")
+                    say(f"{where}: { {k: round(v) for k, v in run.items()} } ({noise()})")
                 except VoidRunError as error:
                     made.void(where, error)
                 runs[name].append(run)
