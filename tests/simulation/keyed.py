@@ -337,7 +337,10 @@ def call_elsewhere(
     transformer = Transformer(function, 1, retrying)
     given.values = {at: one for each in records for at, one in state.entries(each).items() if one}
     results = [transformer.apply(record) for record in records]
-    return [state.take(result, changes_of(result)) for result in results]
+    return [
+        state.take(record, result, changes_of(result))
+        for record, result in zip(records, results, strict=True)
+    ]
 
 
 def assemble_state(world: World, process: Process, shared: Shared) -> Keyed:

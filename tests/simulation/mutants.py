@@ -116,7 +116,7 @@ def commits_offsets_of_results_that_were_not_produced(
 
 def lets_calls_of_one_key_overlap(patch: Patch) -> None:
     made = CallQueue.__init__
-    patch(CallQueue, "__init__", lambda self, _order, most: made(self, "none", most))
+    patch(CallQueue, "__init__", lambda self, _order, most, **_how: made(self, "none", most))
 
 
 @in_place_of(WindowRunner, "give_up")
@@ -150,8 +150,9 @@ def the_tail_of_the_changelog_is_skipped(
 def expiry_reads_only_the_store(
     plan: Any, self: KeyedState, made: Any, batch: Batch, results: Any
 ) -> None:
-    due = {entry for entry, _ in self._expired(batch, len(results))}
     plan(self, made, batch, results)
+    last = {record.partition: 0 for record in batch.records}
+    due = {entry for entry, _ in self._expired(last, len(results))}
     keys = {(int.from_bytes(entry[:4], "big"), changelog_key(entry)) for entry in due}
     made.messages = [
         replace(one, value=None)
@@ -162,9 +163,12 @@ def expiry_reads_only_the_store(
     self._planned |= dict.fromkeys(due)
 
 
-@in_place_of(KeyedState, "_message")
-def all_changes_go_to_one_partition(message: Any, self: KeyedState, *values: Any) -> Any:
-    return replace(message(self, *values), partition=0)
+@in_place_of(KeyedState, "plan")
+def all_changes_go_to_one_partition(plan: Any, self: KeyedState, made: Any, *values: Any) -> None:
+    plan(self, made, *values)
+    made.messages = [
+        replace(one, partition=0) if one.topic == self._topic else one for one in made.messages
+    ]
 
 
 @in_place_of(State, "set")
@@ -193,7 +197,7 @@ def duplicates_change_the_state(
         changes, found[index] = changes_of(found[index]), None
         if changes is not None:
             found[index] = Stated()
-            found[index].changes = changes
+            found[index].changes, found[index].at_ms = changes, records[index].timestamp_ms
     return found
 
 

@@ -107,12 +107,13 @@ def test_values_are_of_the_type_that_the_annotation_names():
     assert pipeline.state(b"a") == {"count": {"items": ["one", "one"]}}
 
 
-def test_a_value_of_another_type_stops_the_process_and_loses_nothing():
+@pytest.mark.parametrize("value", [b"\x07", EXPIRES, EXPIRES + bytes(7)])
+def test_a_value_of_another_type_stops_the_process_and_loses_nothing(value):
     pipeline = Pipeline(keeping.fill)
-    pipeline._store.values[prefix_of(0, b"a") + b"count"] = b"\x07"
+    pipeline._store.values[prefix_of(0, b"a") + b"count"] = value
     with pytest.raises(ConfigurationError, match="not what the transform expects"):
         run(pipeline, (b"a", b"x"))
-    assert pipeline._store.values[prefix_of(0, b"a") + b"count"] == b"\x07"
+    assert pipeline._store.values[prefix_of(0, b"a") + b"count"] == value
 
 
 @pytest.mark.parametrize("name", ["", "n" * 129, "a\0b"])
@@ -217,7 +218,8 @@ def test_a_record_from_the_future_deletes_nothing_before_its_time_by_the_clock()
         state = KeyedState(store, "app-state", now_ms=partial(int, now_ms))
         record = Record("input", 0, 0, b"a", b"x", timestamp_ms=9 * HOUR_MS)
         plan = Plan(messages=[], progress={WHERE: 1}, sources=[])
-        state.plan(plan, Batch([record], {WHERE: 0}, {WHERE: 1}), [()])
+        called = state.take(record, (), {})
+        state.plan(plan, Batch([record], {WHERE: 0}, {WHERE: 1}), [called])
         assert (len(plan.messages) == 1) == deleted
 
 

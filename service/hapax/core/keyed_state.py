@@ -27,11 +27,12 @@ from msgspec.structs import replace
 from hapax.core.errors import StateUnreadError
 from hapax.core.headers import SOURCE
 from hapax.core.records import Message
-from hapax.core.state import Answered, State, Stated, changelog_key, due_ms, prefix_of
+from hapax.core.state import Answered, State, Stated, changelog_key, decode, due_ms, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hapax.core.headers import Wire
     from hapax.core.plan import Plan
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record, TopicPartition
@@ -142,9 +143,9 @@ class KeyedState:
         self._in_work: set[TopicPartition] = set()
         """Those of a transaction that is not known to be committed."""
         self._times_ms: dict[int, int] = {}
-        """Newest timestamps of records that have had their effect, by partition."""
+        """Newest timestamps of records whose calls had their effect, by partition."""
         self._planned_ms: dict[int, int] = {}
-        self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
+        self._decode: Callable[[bytes], Any] = decode
 
     def bound(
         self, form: TransformForm, around: Callable[[TransformForm], TransformForm]
@@ -203,12 +204,12 @@ class KeyedState:
         known |= {at: value for at, value in self._batch.items() if at.startswith(prefix)}
         return {entry: value for entry, value in known.items() if value is not None}
 
-    def take(self, result: Result, changes: Changes | None) -> Result:
+    def take(self, record: Record, result: Result, changes: Changes | None) -> Result:
         """Return the result of such a call, with what it has changed."""
         if changes is None or not isinstance(result, tuple):
             return result
         stated = Stated(result)
-        stated.changes = changes
+        stated.changes, stated.at_ms = changes, record.timestamp_ms
         self._batch.update(changes)
         return stated
 
@@ -254,48 +255,48 @@ class KeyedState:
 
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         """Add the changes of these results to what the transaction will hold; the last one wins."""
-        last: dict[bytes, tuple[int, bytes | None]] = {}
+        place = batch.places()
+        planned: Changes = {}
+        of: dict[bytes, int] = {}
+        last: dict[int, int] = {}
+        self._planned_ms = times_ms = {**self._times_ms}
         for index, result in enumerate(results):
-            if isinstance(result, Stated):
-                for entry, value in result.changes.items():
-                    last[entry] = (index, value)
-        for entry, index in self._expired(batch, len(results)):
-            last.setdefault(entry, (index, None))
-        messages, sources = list(plan.messages), list(plan.sources)
-        ends: dict[int, int] = {}
-        for entry, (index, value) in last.items():
-            record = batch.records[index]
-            ends[record.partition] = len(messages)
-            messages.append(self._message(record, entry, value))
-            sources.append(index)
-        self._announce({index: partition for partition, index in ends.items()})
-        plan.messages, plan.sources = messages, sources
-        self._planned = {entry: value for entry, (_, value) in last.items()}
-        self._newest = {}
-        for index, _value in last.values():
-            topic, partition, offset = batch.coordinates(index)
+            if type(result) is Stated:
+                partition = place(index)[1]
+                last[partition] = index
+                times_ms[partition] = max(times_ms.get(partition, 0), result.at_ms)
+                for entry in result.changes:
+                    of[entry] = index
+                planned |= result.changes
+        for entry, index in self._expired(last, len(results)):
+            if entry not in planned:
+                planned[entry], of[entry] = None, index
+        messages: list[Message] = []
+        first, ends, self._newest = len(plan.sources), dict[int, int](), {}
+        for entry, index in of.items():
+            topic, partition, offset = place(index)
             where = (topic, partition)
             self._newest[where] = max(offset, self._newest.get(where, -1))
+            ends[partition] = first + len(messages)
+            source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
+            value, key = planned[entry], changelog_key(entry)
+            messages.append(Message(self._topic, value, key, partition, None, source))
+        self._announce({index: partition for partition, index in ends.items()})
+        plan.add(messages, of.values())
+        self._planned = planned
         self._in_work = self._sure & plan.progress.keys()
         self._sure -= self._in_work
 
-    def _expired(self, batch: Batch, done: int) -> Iterator[tuple[bytes, int]]:
-        """Yield entries that have expired, each with a record of its partition.
+    def _expired(self, last: Mapping[int, int], most: int) -> Iterator[tuple[bytes, int]]:
+        """Yield entries that have expired, each with the ``last`` record of its partition.
 
-        By the newest record of the partition that was seen here, but not before their time by the
+        By the newest record of the partition that was called, but not before their time by the
         clock: one record from the future must not delete what others need. Some with each batch.
         What the batch has changed is newer than what the store says of it.
         """
-        newest: dict[int, int] = {}
-        self._planned_ms = times_ms = {**self._times_ms}
-        for index in range(done):
-            record = batch.records[index]
-            newest[record.partition] = index
-            if record.timestamp_ms > times_ms.get(record.partition, 0):
-                times_ms[record.partition] = record.timestamp_ms
-        for partition, index in newest.items():
-            until_ms = int(min(times_ms.get(partition, 0), self._now_ms()))
-            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
+        for partition, index in last.items():
+            until_ms = int(min(self._planned_ms.get(partition, 0), self._now_ms()))
+            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, most)):
                 yield entry, index
 
     def settle(self, progress: Progress) -> None:
@@ -311,8 +312,3 @@ class KeyedState:
         """Take note that progress alone is committed."""
         if known := {where: at for where, at in progress.items() if where in self._sure}:
             self._store.apply({}, known, {})
-
-    def _message(self, record: Record, entry: bytes, value: bytes | None) -> Message:
-        source = str(record.coordinates).encode()
-        place, key = record.partition, changelog_key(entry)
-        return Message(self._topic, value, key, place, None, [(SOURCE, source)])

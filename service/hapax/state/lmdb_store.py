@@ -92,7 +92,7 @@ class LmdbStore:
         """Entries by partition and the time at which they expire."""
         self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
-        self._reading = threading.Lock()  # LMDB takes no two calls of one transaction at once
+        self._reading = threading.RLock()  # LMDB takes no two calls of one transaction at once
         self._next: dict[int, int] = {}
 
     # -- what the core asks, of one snapshot --------------------------------------------------
@@ -114,7 +114,7 @@ class LmdbStore:
         if len(prefix) + NAME_BYTES_MAX > _KEY_MAX:
             heads.append(prefix[:4] + _LONG)
         for head in heads:
-            with self._sound_data(), self._reader.cursor() as cursor:
+            with self._reading, self._sound_data(), self._reader.cursor() as cursor:
                 there = cursor.set_range(head)
                 while there and cursor.key().startswith(head):
                     entry, value = _whole(*cursor.item())
@@ -125,7 +125,8 @@ class LmdbStore:
 
     def position(self, where: TopicPartition) -> int | None:
         """See the port."""
-        row = self._row(self._reader, where)
+        with self._reading:
+            row = self._row(self._reader, where)
         return None if row is None or row.of != self.of else row.input
 
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
@@ -133,7 +134,7 @@ class LmdbStore:
         found: list[bytes] = []
         head = partition.to_bytes(4, "big")
         end = head + until_ms.to_bytes(8, "big") + _AFTER
-        with self._sound_data(), self._reader.cursor(self._index) as cursor:
+        with self._reading, self._sound_data(), self._reader.cursor(self._index) as cursor:
             there = cursor.set_range(head)
             while there and cursor.key() <= end and len(found) < most:
                 at, entry = cursor.item()
@@ -153,7 +154,8 @@ class LmdbStore:
         now_s = time.time()
         rows = {}
         for where, at in progress.items():
-            row = self._row(self._reader, where)
+            with self._reading:
+                row = self._row(self._reader, where)
             if row is not None and row.of == self.of and row.input is not None:
                 end = self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
