@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from queue import Empty
 from types import SimpleNamespace
@@ -73,6 +73,7 @@ class SimulatedStore(MemoryState, LmdbStore):
         self.watch: Callable[[TopicPartition, StatePosition, Disk], None] = lambda *_: None
         self._at_step = at_step
         self._next, self._swept = {}, {}
+        self._reading = cast("Any", nullcontext())
         self.refresh()
 
     def apply(self, changes: Mapping[bytes, bytes | None], *progress: Progress) -> None:
