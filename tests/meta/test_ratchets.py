@@ -16,10 +16,10 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE = ROOT / "service"
-LINES_MAX = 56_009
-FILES_MAX = 268
-CODE_LINES_MAX = 39_370
-TEST_LINES_MAX = 84_619
+LINES_MAX = 56_849
+FILES_MAX = 269
+CODE_LINES_MAX = 40_009
+TEST_LINES_MAX = 85_650
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 74_735
 """Without docs/world, whose tables are made from a record."""

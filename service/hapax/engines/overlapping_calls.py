@@ -140,16 +140,9 @@ class SlotCalls(ABC):
     what was frozen and thawed must not lose its calls for the time that it could not use.
     """
 
-    def __init__(
-        self,
-        form: TransformForm,
-        limits: CallLimits,
-        run: Callable[[Any], Any],
-        state: KeyedState | None = None,
-    ) -> None:
+    def __init__(self, form: TransformForm, limits: CallLimits, run: Callable[[Any], Any]) -> None:
         self._form = form
         self._limits = limits
-        self._state = state
         self._lifetime = CallLifetime(form, run)
         self._queue = CallQueue(limits.order, 1)
         self._slots: dict[Slot, None] = {}
@@ -161,7 +154,7 @@ class SlotCalls(ABC):
         return self._limits.concurrency * (self._limits.records_max if self._form.lists else 1)
 
     @abstractmethod
-    def open(self) -> None:
+    def open(self, state: KeyedState | None = None) -> None:
         """Set the transform up; raises ConfigurationError."""
 
     @abstractmethod
@@ -198,10 +191,10 @@ class SlotCalls(ABC):
         given = self._limits.given
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
-    def _set_up(self) -> None:
-        self._form = bound(self._lifetime.open(), self._limits, self._state)
+    def _set_up(self, state: KeyedState | None) -> None:
+        self._form = bound(self._lifetime.open(), self._limits, state)
         longest = self._limits.records_max if self._form.lists else 1
-        self._queue = CallQueue(self._limits.order, longest, unique=self._state is not None)
+        self._queue = CallQueue(self._limits.order, longest, unique=state is not None)
 
     def _overdue(self, timed: Iterable[Slot]) -> list[Slot]:
         """Count one tick for each attempt; return those that have taken too long."""
@@ -229,11 +222,10 @@ class LoopCalls(SlotCalls):
         self,
         form: TransformForm,
         limits: CallLimits,
-        state: KeyedState | None = None,
         *,
         on_blocked: Callable[[Record | None], object],
     ) -> None:
-        super().__init__(form, limits, self._await, state)
+        super().__init__(form, limits, self._await)
         self._on_blocked = on_blocked
         self._function = form.function
         self._incoming: deque[Call] = deque()
@@ -245,11 +237,11 @@ class LoopCalls(SlotCalls):
         self._loop = _new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
-    def open(self) -> None:
+    def open(self, state: KeyedState | None = None) -> None:
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread.start()
         try:
-            self._set_up()
+            self._set_up(state)
         except BaseException:
             self.close()
             raise
@@ -411,16 +403,14 @@ class LoopCalls(SlotCalls):
 class ThreadCalls(SlotCalls):
     """Threads that call one transform, which is safe for them."""
 
-    def __init__(
-        self, form: TransformForm, limits: CallLimits, state: KeyedState | None = None
-    ) -> None:
-        super().__init__(form, limits, lambda answer: asyncio.run(_finished(answer)), state)
+    def __init__(self, form: TransformForm, limits: CallLimits) -> None:
+        super().__init__(form, limits, lambda answer: asyncio.run(_finished(answer)))
         self._ready = threading.Condition(threading.Lock())
         self._idle = 0
         self._closed = False
 
-    def open(self) -> None:
-        self._set_up()
+    def open(self, state: KeyedState | None = None) -> None:
+        self._set_up(state)
         for number in range(self._limits.concurrency):
             # Daemons: a call that hangs must not keep the process alive.
             threading.Thread(target=self._work, name=f"call-{number}", daemon=True).start()
@@ -528,15 +518,12 @@ def load_calls(settings: Settings) -> TransformForm:
 
 
 def make_calls(
-    form: TransformForm,
-    limits: CallLimits,
-    on_blocked: Callable[[Record | None], object] = bool,
-    state: KeyedState | None = None,
+    form: TransformForm, limits: CallLimits, on_blocked: Callable[[Record | None], object] = bool
 ) -> SlotCalls:
     """Return what makes the calls of a form; it is not open yet."""
     if form.asynchronous:
-        return LoopCalls(form, limits, state, on_blocked=on_blocked)
-    return ThreadCalls(form, limits, state)
+        return LoopCalls(form, limits, on_blocked=on_blocked)
+    return ThreadCalls(form, limits)
 
 
 def overlapping(form: TransformForm, limits: CallLimits) -> bool:
@@ -602,6 +589,6 @@ def open_transformer(
     if not overlapping(form, limits):
         function, attempts = bound(form, limits, state).function, limits.attempts_max
         return Transformer(function, attempts, limits.retrying, limits.output_bytes_max)
-    calls = make_calls(form, limits, on_blocked, state)
-    calls.open()
+    calls = make_calls(form, limits, on_blocked)
+    calls.open(state)
     return GatheredCalls(calls)
