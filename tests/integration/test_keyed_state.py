@@ -208,6 +208,16 @@ def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or
     assert len(kept(route)) == again
 
 
+def test_a_topic_of_that_name_that_keeps_no_state_hinders_no_move(route_of):
+    route = route_of(PARTITIONS, GROUP__MEMBERSHIP="dynamic")
+    stateful(route, 1, "delete")
+    produce(route.bootstrap, f"{route.app}-state", Given(b"of another", b"key"))
+    route.write(*keyed(0, KEYS))
+    route.run_to_end()
+    told = Desk(route).ask("offsets", "rewind", "--by", "1", "--yes")
+    assert (told["state"], len(told["moves"])) == (None, PARTITIONS)
+
+
 def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_changed(route):
     records = keyed(0, 2 * KEYS)
     twice = [one._replace(headers=(("id", b"%d" % at),)) for at, one in enumerate(records)]

@@ -90,15 +90,17 @@ class StateOfMoves:
         self._settings, self.drops = settings, drop
         self.beyond: Progress = {}
         with closing(BlockingOffsets(settings)) as client:
-            kept = not client.absent([settings.state_topic])
+            absent = client.absent([settings.state_topic])
             places = client.partitions(settings.input.topics)
-        if drop and not kept:
+            kept = () if absent else client.partitions([settings.state_topic])
+        if drop and absent:
             raise ConfigurationError([f"--drop-state: there is no topic {settings.state_topic}"])
         if drop and {move.placed.where for move in moves} != {*places}:
             problem = "--drop-state: all partitions lose their state, so move all: name the topic"
             raise ConfigurationError([problem])
         if kept and not drop:
-            self._look(moves, tell)
+            numbers = {number for _topic, number in kept}
+            self._look([one for one in moves if one.placed.partition in numbers], tell)
 
     def _look(self, moves: Sequence[Move], tell: Tell) -> None:
         changelog = Changelog(self._settings)
