@@ -21,7 +21,7 @@ FILES_MAX = 269
 CODE_LINES_MAX = 40_011
 TEST_LINES_MAX = 85_661
 """Without tests/world, whose programs belong to other clients."""
-DOC_WORDS_MAX = 72_046
+DOC_WORDS_MAX = 72_072
 """Without docs/world and performance.md, whose tables are made from a record."""
 IN_A_CIRCLE_MAX = 0
 """Modules that import each other in a circle, imports for types included."""
