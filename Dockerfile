@@ -49,7 +49,8 @@ COPY fast/ fast/
 # The sandbox, the demo and hapax dev are for a machine to try things on: no image has them.
 # Bytecode is compiled here, once: the running container may not write it. Unchecked hashes
 # spare a stat per module and do not depend on file times. What pip compiled would be left as it is,
-# hence its --no-compile. Symbols that only debuggers read are a third of the libraries.
+# hence its --no-compile. Symbols that only debuggers read are a third of the libraries. What type
+# checkers and compilers read goes as well, and how languages other than Python are coloured.
 # A wheel without the native path has another name, and ends the build.
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-dependencies \
         --wheel-dir wheels . \
@@ -58,15 +59,20 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --check-build-depend
         /opt/hapax/lib/python3*/site-packages/hapax/demo \
         /opt/hapax/lib/python3*/site-packages/hapax/dev \
     && find /opt/hapax -name '*.so*' -type f -exec strip --strip-unneeded {} + \
+    && find /opt/hapax/lib \( -name '*.py[ix]' -o -name '*.px[di]' -o -name '*.proto' \) -delete \
+    && find /opt/hapax/lib -path '*/pygments/lexers/*.py' ! -name __init__.py ! -name _mapping.py \
+        ! -name python.py ! -name special.py -delete \
     && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/hapax/lib
 
 # PySpark is a source archive without anything to compile; all the rest are wheels.
 FROM build AS build-spark
 COPY requirements/spark.txt requirements/
 # Debian keeps one version of Java at a time, the patched one: a pin would break with every patch.
+# Its package links pages of the manual, and fails where a slim base has no folder for them.
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
-    apt-get update \
+    mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && /opt/build/bin/pip --python /opt/hapax/bin/python install --no-compile \
@@ -115,7 +121,8 @@ ENV PYSPARK_PYTHON=/opt/hapax/bin/python \
 
 # Without a name for its user Spark does not start: Java then has no home folder (measured).
 # hadolint ignore=DL3008
-RUN apt-get update \
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-21-jre-headless \
     && rm -rf /var/lib/apt/lists/* \
     && echo 'hapax:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd

@@ -95,7 +95,7 @@ sanitize: setup  ## tests of the native path with address and undefined-behaviou
 
 # What takes minutes lies in the cache afterwards, and `make deep` builds and tries the rest on it.
 TARGET ?= worker
-image: setup  ## build the image by its Dockerfile, without an engine, and print its size; root on Debian
+image: setup  ## build the image by its Dockerfile, without an engine, start it and print its size; root on Debian
 	nice -n 10 $(BIN)/python -m tests.deploy.image_build $(TARGET)
 	@$(BIN)/python -m tests.gate note $@
 

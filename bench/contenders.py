@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench import traffic
 from bench.measure import Child
 from bench.peers.environments import MissingError
 from hapax.sandbox import Sandbox
@@ -41,6 +42,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms  between commits under a backlog, where no 50,000 records come first
     claims   whether it removes duplicates by claims in Redis
     warms    whether it copies other records before what is measured (JVMs)
+    counted  whether its outputs end with how often their key has come, from state that it keeps
     """
 
     name: str
@@ -48,6 +50,7 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int = INTERVAL_MS
     claims: bool = False
     warms: bool = False
+    counted: bool = False
 
     def prepare(self) -> None:
         """Make what it needs; raises MissingError when that cannot be had here."""
@@ -100,8 +103,18 @@ class Service(Contender, frozen=True, kw_only=True):
             env["HAPAX_TRANSFORM"] = self.transform
         if self.native is not None:
             env |= native_environment(native=self.native)
+        if self.counted:
+            changelog(job.sandbox, job.pipeline)
+            env["HAPAX_STATE__DIR"] = str(job.log.with_suffix(".state"))
         env |= dict(self.more)
         return Child([*self.command, "run"], env, job.log)
+
+
+def changelog(sandbox: Sandbox, pipeline: str) -> str:
+    """Create the topic of a pipeline's state; return its name."""
+    name = f"{pipeline}-state"
+    sandbox.create_topic(name, traffic.PARTITIONS, {"cleanup.policy": "compact"})
+    return name
 
 
 def native_environment(*, native: bool) -> dict[str, str]:
@@ -128,6 +141,8 @@ def _forms(native: bool) -> tuple[Service, ...]:  # noqa: FBT001 - one table for
 
 
 NATIVE, PYTHON = _forms(native=True), _forms(native=False)
+_COUNT = "bench.keeping:count"
+COUNTING = Service(name="Hapax, count per key", native=True, transform=_COUNT, counted=True)
 ON_SPARK = Service(
     name="Hapax on Spark, claims",
     claims=True,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import calls, claims, facts, latency, partitions, spark, throughput
+from bench import calls, claims, facts, latency, partitions, spark, state, throughput
 from bench.contenders import NATIVE, ON_SPARK, PYTHON, WEAKER, Contender
 from bench.peers import contenders as peers
 from bench.peers.environments import MissingError
@@ -16,7 +16,8 @@ from bench.results import Made, Results, today, write
 from hapax.sandbox import Sandbox
 from hapax.sandbox.machine import say
 
-PARTS = ("throughput", "partitions", "latency", "calls", "claims", "spark", "cluster")
+_OTHERS = ("calls", "claims", "spark", "cluster", "state", "recovery")
+PARTS = ("throughput", "partitions", "latency", *_OTHERS)
 SPARK_WORKERS = 2
 THROUGHPUT: tuple[Contender, ...] = (*peers.ALL, *NATIVE, *PYTHON, *WEAKER)
 PARTITIONS: tuple[Contender, ...] = (peers.PLAIN, NATIVE[3], PYTHON[3])
@@ -30,7 +31,7 @@ LATENCY: tuple[Contender, ...] = (
     peers.QUIX,
     peers.AIOKAFKA,
 )
-WHO = {"throughput": THROUGHPUT, "partitions": PARTITIONS, "latency": LATENCY}
+WHO = {"throughput": THROUGHPUT, "partitions": PARTITIONS, "latency": LATENCY, "state": state.WHO}
 SPARK_RECORDS_MIN = 1_200_000
 """Fewer are done before a Spark is warm."""
 
@@ -74,8 +75,8 @@ def run(plan: Plan, to: Path | None) -> Results:
         say(f"== {part}")
         began_s = time.monotonic()
         made = Made(date=today(), command=plan.command(part), machine=machine, load=[_load()])
-        for state in _rounds_of(part, plan, made):
-            found.parts[part], found.made[part] = state, made
+        for so_far in _rounds_of(part, plan, made):
+            found.parts[part], found.made[part] = so_far, made
             made.load[1:] = [_load()]
             made.seconds = round(time.monotonic() - began_s)
             if to is not None:
@@ -109,6 +110,10 @@ def _rounds_of(part: str, plan: Plan, made: Made) -> Iterator[dict[str, Any]]:
             yield from partitions.measure(throughput.Course(*on), who, *size, made)
         elif part == "latency":
             yield from latency.measure(latency.Pace(*on), who, plan.rounds, plan.seconds, made)
+        elif part == "state":
+            yield from state.measure(on, who, size, plan.seconds, made)
+        elif part == "recovery":
+            yield from state.recover(on, size, made)
         elif part == "calls":
             yield from calls.measure(*on, plan.rounds, plan.seconds, made)
         else:

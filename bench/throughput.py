@@ -82,8 +82,9 @@ class Course:
             child.kill()
         after = self._servers_cpu_s()
         named = source if who.headers else None
+        given = (records, partitions, named, self._keys, who.counted)
         servers = self._sandbox.bootstrap_servers
-        rate = traffic.apart(traffic.check, servers, target, records, partitions, named, self._keys)
+        rate = traffic.apart(traffic.check, servers, target, *given)
         self._sandbox.redis.flush()
         return {
             "cpu_s": spent.cpu_s - warm_cpu_s,

@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.keeping import COUNT_BYTES
 from bench.measure import VoidRunError
 
 VALUE_BYTES = 100
@@ -126,10 +127,14 @@ class Checker:
     """Holds a run to its input: every record once, unchanged, with its headers.
 
     ``source``: the topic that the header ``hapax-source`` must name; None where no headers are
-    added, and then there must be none. ``keys``: how many there are.
+    added, and then there must be none. ``keys``: how many there are. ``counted``: 1: values end
+    with how often their key has come.
     """
 
-    def __init__(self, records: int, source: str | None, keys: int = KEYS) -> None:
+    def __init__(
+        self, records: int, source: str | None, keys: int = KEYS, counted: int = 0
+    ) -> None:
+        self._counted = counted
         self._seen = bytearray(records)
         self._keys = keys
         self._sources = set[bytes]()
@@ -139,6 +144,10 @@ class Checker:
         """Return number and intended send time of one output."""
         found = message.value()
         number, intended_ns = _STAMP.unpack_from(found)
+        if self._counted:
+            found, count = found[:-COUNT_BYTES], int.from_bytes(found[-COUNT_BYTES:], "big")
+            if count != number // self._keys + 1:
+                raise VoidRunError(f"the output of record {number} has the count {count}")
         if self._seen[number]:
             raise VoidRunError(f"record {number} has two outputs")
         key = b"key-%d" % (number % self._keys)
@@ -174,9 +183,10 @@ def check(
     partitions: int,
     source: str | None,
     keys: int = KEYS,
+    counted: int = 0,
 ) -> float:
     """Check a whole topic; return records/s after the first fifth, by the broker's clock."""
-    checker, times_ms = Checker(records, source, keys), array("q")
+    checker, times_ms = Checker(records, source, keys, counted), array("q")
     for messages in read(servers, topic, records, partitions):
         for message in messages:
             checker.take(message)
@@ -205,13 +215,14 @@ def receive(
     counts: tuple[int, int],
     answer: Connection,
     keys: int = KEYS,
+    counted: int = 0,
 ) -> None:
     """Send the latencies in ms of all records but the first ones, or the error.
 
     ``counts``: of all records, and of those that do not count. ``source`` as for Checker.
     """
     records, skip = counts
-    checker, latencies_ms = Checker(records, source, keys), list[float]()
+    checker, latencies_ms = Checker(records, source, keys, counted), list[float]()
     answer.send("ready")
     try:
         for messages in read(servers, topic, records):

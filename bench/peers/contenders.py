@@ -35,7 +35,7 @@ class Peer(Contender, frozen=True, kw_only=True):
     """A program that takes the arguments of bench/peers; its interval counts at any pace."""
 
     def arguments(self, job: Job) -> list[str]:
-        given = {
+        given: dict[str, object] = {
             "servers": job.sandbox.bootstrap_servers,
             "group": job.pipeline,
             "source": job.source,
@@ -44,6 +44,8 @@ class Peer(Contender, frozen=True, kw_only=True):
             "headers": int(self.headers),
             "interval-ms": self.interval_ms,
         }
+        if self.counted:
+            given |= {"counted": 1, "state": job.log.with_suffix(".state")}
         return [f"--{name}={value}" for name, value in given.items()]
 
 
@@ -82,6 +84,7 @@ class Streams(Peer, frozen=True, kw_only=True):
 
     def start(self, job: Job) -> Child:
         own = [f"--tuned={int(self.tuned)}", f"--state={job.log.with_suffix('.state')}"]
+        own += ["--counted=0"] * (not self.counted)
         if job.warm:
             topic, records = job.warm
             own += [f"--warm-source={topic}", f"--warm-target={job.target}-warm"]
@@ -102,6 +105,8 @@ STREAMS_TUNED = Streams(name="Kafka Streams, tuned", warms=True, tuned=True)
 QUIX = InPython(name="Quix Streams", folder="quixstreams")
 AIOKAFKA = InPython(name="aiokafka", folder="aiokafka")
 STREAMS_QUICK = Streams(name="Kafka Streams, 10 ms", interval_ms=10)
+STREAMS_COUNTING = Streams(name="Kafka Streams, count per key", warms=True, counted=True)
+QUIX_COUNTING = InPython(name="Quix Streams, count per key", folder="quixstreams", counted=True)
 ALL: tuple[Contender, ...] = (
     PLAIN,
     PLAIN_BARE,

@@ -21,10 +21,17 @@ from tests.fault.controls.environments import environment
 _PEERS = Path(__file__).parent
 _BUILD = _PEERS.parents[1] / "build/bench"
 _MAKE_TIMEOUT_S = 600.0
+_STREAMS_LOCK = _PEERS / "streams/jars.lock"
+_STREAMS_JAR = "org.apache.kafka:kafka-streams:"
+STREAMS_VERSION = next(
+    line.removeprefix(_STREAMS_JAR).split()[0]
+    for line in _STREAMS_LOCK.read_text("utf-8").splitlines()
+    if line.startswith(_STREAMS_JAR)
+)
 STREAMS = Lock(
-    title=f"Kafka Streams {jars.KAFKA_VERSION}",
-    stem=f"kafka-streams-{jars.KAFKA_VERSION}",
-    path=_PEERS / "streams/jars.lock",
+    title=f"Kafka Streams {STREAMS_VERSION}",
+    stem=f"kafka-streams-{STREAMS_VERSION}",
+    path=_STREAMS_LOCK,
     size="96 MB",
 )
 
@@ -92,7 +99,7 @@ def streams_class_path() -> str:
 
 def versions() -> dict[str, str]:
     """Return name and version of the peers whose locks say so."""
-    found = {"Kafka Streams": jars.KAFKA_VERSION}
+    found = {"Kafka Streams": STREAMS_VERSION}
     for library in ("quixstreams", "aiokafka"):
         for line in (_PEERS / library / "requirements.txt").read_text("utf-8").splitlines():
             if line.startswith(f"{library}=="):

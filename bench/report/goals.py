@@ -1,13 +1,13 @@
-"""What was aimed at (issues 13 and 14), and what was found: medians of ratios within rounds."""
+"""What was aimed at (issues 13, 14 and 34), and what was found: medians of ratios within rounds."""
 
 import statistics
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench import calls, claims, results
-from bench.contenders import NATIVE, WEAKER
-from bench.peers.contenders import AIOKAFKA, PLAIN, QUIX, STREAMS, STREAMS_TUNED
+from bench import calls, claims, results, state
+from bench.contenders import COUNTING, NATIVE, WEAKER
+from bench.peers.contenders import AIOKAFKA, PLAIN, QUIX, STREAMS, STREAMS_COUNTING, STREAMS_TUNED
 from bench.results import Results, Runs
 from bench.spark import ARROW, OURS, OURS_NATIVE, UDF
 
@@ -44,6 +44,8 @@ def goals(found: Results) -> list[Goal]:
             _growth(found.parts.get("partitions", {}).get("runs", {})),
         ),
         *_spark(found.parts.get("spark", {}).get("runs", {})),
+        *_state(found.parts.get("state", {})),
+        *_recovery(found.parts.get("recovery", {}).get("sizes", [])),
     ]
 
 
@@ -148,3 +150,28 @@ def _spark(runs: Runs) -> Iterator[Goal]:
     yield Goal(
         f"CPU on Spark, records form / {UDF}", 0.8, results.median_ratio(runs, name, UDF, CPU)
     )
+
+
+def _state(part: dict[str, Any]) -> Iterator[Goal]:
+    runs, one = part.get("runs", {}), COUNTING.name
+    cpu = results.median_ratio(runs, one, state.STATELESS.name, CPU)
+    yield Goal("CPU, count per key / a function without state", 1.6, cpu)
+    rate = results.median_ratio(runs, one, STREAMS_COUNTING.name, RATE)
+    yield Goal(f"records/s, the same / {STREAMS_COUNTING.name}", 1.0, rate, at_most=False)
+    paced: Runs = next((each["runs"] for each in part.get("rates", [])), {})
+    rounds = zip(paced.get(one, []), paced.get(state.STATELESS.name, []), strict=False)
+    added = [a["p50_ms"] - b["p50_ms"] for a, b in rounds if a and b]
+    title = f"ms that a count per key adds to p50 at {state.RATE:,} records/s"
+    yield Goal(title, 1.0, statistics.median(added) if added else None)
+
+
+def _recovery(sizes: list[dict[str, Any]]) -> Iterator[Goal]:
+    for size in sizes:
+        runs: Runs = size["runs"]
+        keys, median = f"{size['keys']:,} keys", partial(_median, runs)
+        with_disk, without = (median(each, "first_ms") for each in (state.KEPT, state.NONE))
+        more = None if with_disk is None or without is None else with_disk - without
+        yield Goal(f"ms more to the first output after a kill, {keys} on its disk", 1000, more)
+        rate = median(state.LOST, "keys_per_s")
+        yield Goal(f"keys/s from the changelog, {keys}", 300_000, rate, at_most=False)
+        yield Goal(f"own memory in MB, {keys}", 200, median(state.LOST, "own_mb"))

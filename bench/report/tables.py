@@ -8,6 +8,7 @@ from bench.peers.contenders import PLAIN
 from bench.report.goals import CPU, RATE, goals
 from bench.results import Results, Runs
 from bench.spark import ARROW, UDF
+from bench.state import STATELESS
 
 
 def goals_table(found: Results) -> list[str]:
@@ -26,11 +27,13 @@ def goals_table(found: Results) -> list[str]:
     return lines
 
 
-def throughput(found: dict[str, Any]) -> list[str]:
+def throughput(
+    found: dict[str, Any], other: str = PLAIN.name, words: str = "the plain loop"
+) -> list[str]:
     runs: Runs = found["runs"]
     lines = [
         (
-            "| | CPU, µs a record | of the plain loop | records/s | memory MB | broker CPU, µs |"
+            f"| | CPU, µs a record | of {words} | records/s | memory MB | broker CPU, µs |"
             " Redis CPU, µs |"
         ),
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -43,9 +46,9 @@ def throughput(found: dict[str, Any]) -> list[str]:
             for key in (CPU, RATE, "rss_mb", "broker_" + CPU, "redis_" + CPU)
         }
         lines.append(
-            f"| {name} | {cells[CPU].text(2)} | {_ratio(runs, name, CPU)} | {cells[RATE].text(0)}"
-            f" | {cells['rss_mb'].most:.0f} | {cells['broker_' + CPU].median:.2f}"
-            f" | {cells['redis_' + CPU].median:.2f} |"
+            f"| {name} | {cells[CPU].text(2)} | {_ratio(runs, name, CPU, other)}"
+            f" | {cells[RATE].text(0)} | {cells['rss_mb'].most:.0f}"
+            f" | {cells['broker_' + CPU].median:.2f} | {cells['redis_' + CPU].median:.2f} |"
         )
     return lines
 
@@ -176,6 +179,23 @@ def spark(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def state(found: dict[str, Any]) -> list[str]:
+    paced = latency(found) if "rates" in found else []
+    return [*throughput(found, STATELESS.name, "the first"), "", *paced]
+
+
+def recovery(found: dict[str, Any]) -> list[str]:
+    heads = "first output, ms | of all partitions, ms | keys/s read | own memory, MB | files, MB"
+    keys = ("first_ms", "all_ms", "keys_per_s", "own_mb", "files_mb")
+    lines = [f"| keys | | {heads} |", "|--:|---|" + "--:|" * len(keys)]
+    for size in found["sizes"]:
+        for name, runs in size["runs"].items():
+            given = [[run[key] for run in runs if run and key in run] for key in keys]
+            cells = [Summary.of(each).text(0) if each else "" for each in given]
+            lines.append(f"| {size['keys']:,} | {name} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES = {
     "throughput": throughput,
     "partitions": partitions,
@@ -184,6 +204,8 @@ TABLES = {
     "claims": claims,
     "spark": spark,
     "cluster": spark,
+    "state": state,
+    "recovery": recovery,
 }
 
 

@@ -28,7 +28,7 @@ static int read_output(const entry_t *entry, PyObject *result, output_t *out) {
   rd_kafka_message_t *message = entry->message;
   *out = (output_t){1, message->payload, message->key, message->len, message->key_len,
                     p_rd_kafka_message_timestamp(message, &kind), RD_KAFKA_PARTITION_UA};
-  if (PyTuple_CheckExact(result)) {
+  if (PyTuple_Check(result)) {
     if (!PyTuple_GET_SIZE(result)) return out->present = 0;
     result = PyTuple_GET_ITEM(result, 0);
   }

@@ -64,7 +64,7 @@ static int weigh(PyObject *interrupt, PyObject *result, Py_ssize_t *plain, Py_ss
   if ((PyObject *)Py_TYPE(result) == types.output) {
     PyObject *value = FIELD(result, types.value);
     if (value != Py_None) *plain += PyBytes_GET_SIZE(value);
-  } else if (PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result)) {
+  } else if (PyTuple_Check(result) && PyTuple_GET_SIZE(result)) {
     *judged = number_of(interrupt, name_bytes);
   }
   return *judged < 0 ? -1 : 0;
@@ -152,9 +152,9 @@ PyObject *records_tally(records_t *records, PyObject *results) {
       duplicates++;
     } else if (result == types.unchanged || (PyObject *)Py_TYPE(result) == types.output) {
       outputs++;
-    } else if (PyTuple_CheckExact(result) && !PyTuple_GET_SIZE(result)) {
+    } else if (PyTuple_Check(result) && !PyTuple_GET_SIZE(result)) {
       filtered++;
-    } else if (PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) == 1 &&
+    } else if (PyTuple_Check(result) && PyTuple_GET_SIZE(result) == 1 &&
                (PyObject *)Py_TYPE(PyTuple_GET_ITEM(result, 0)) == types.output &&
                is_plain(PyTuple_GET_ITEM(result, 0))) {
       outputs++;

@@ -5,24 +5,33 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    StateTypeError,
+    StateUnreadError,
+    StopError,
+)
 from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
 from hapax.core.records import TopicPartition
-from hapax.core.state import EXPIRES, ChangelogPiece, prefix_of
+from hapax.core.state import EXPIRES, ChangelogPiece, Spans, prefix_of
 from hapax.engines import state_restore
-from hapax.engines.state_restore import RestoreRequest, StateHold, restore
+from hapax.engines.state_restore import GroupMovedBackError, RestoreRequest, StateHold, restore
 from hapax.state import lmdb_store
 from hapax.state.lmdb_store import LmdbStore, StatePosition
 from tests.kit.commands import run_captured
+from tests.kit.small_disk import fill, make_read_only, small_disk
 from tests.kit.waiting import reaches
+from tests.simulation.keyed import Disk, SimulatedStore
 
 WHERE, SIZE = ("orders", 3), 64 << 20
 IDS = ("cluster", "input", "changelog")
@@ -42,8 +51,13 @@ def lmdb(folder: Path) -> Iterator[LmdbStore]:
     store.close()
 
 
-@pytest.fixture(params=["lmdb", "memory"])
+@pytest.fixture(params=["lmdb", "simulated", "memory"])
 def store(request: pytest.FixtureRequest) -> StateStore:
+    if request.param == "simulated":
+        rows = {WHERE: StatePosition(IDS, 0, 0, -1, time.time())}
+        simulated = SimulatedStore(Disk({}, rows))
+        simulated.of = IDS
+        return simulated
     if request.param == "lmdb":
         found: LmdbStore = request.getfixturevalue("lmdb")
         return found
@@ -166,6 +180,63 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         LmdbStore(tmp_path / "file" / "state", SIZE, IDS)
 
 
+@pytest.fixture
+def kept(folder: Path) -> Path:
+    """A store that was closed, with many pages; return its file."""
+    store = LmdbStore(folder, SIZE, IDS)
+    many = {prefix_of(3, b"%d" % at) + b"n": b"v" * 100 for at in range(5_000)}
+    store.restore(WHERE, many, StatePosition(IDS, 5, 5, 4, time.time()))
+    store.close()
+    return folder / "lmdb" / "data.mdb"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_store_that_was_cut_is_read_from_the_changelog_again(folder, kept, share):
+    os.truncate(kept, int(kept.stat().st_size * share))
+    store = LmdbStore(folder, SIZE, IDS)
+    assert store.position(WHERE) is None
+    store.close()
+
+
+def test_a_damaged_page_stops_the_process_and_the_next_start_reads_the_changelog(folder, kept):
+    pages = kept.read_bytes()
+    whole = [pages[at : at + 4096] for at in range(0, len(pages), 4096)]
+    junk = [b"\xa5" * 4096 if page.count(b"v" * 100) > 9 else page for page in whole]
+    kept.write_bytes(b"".join(junk))
+    store = LmdbStore(folder, SIZE, IDS)
+    with pytest.raises(StateTypeError, match="is damaged"):
+        store.get(prefix_of(3, b"1") + b"n")
+    with pytest.raises(StopError, match="nothing is lost"):
+        store.entries(prefix_of(3, b"1"))
+    store.close()
+    store = LmdbStore(folder, SIZE, IDS)
+    assert store.position(WHERE) is None
+    store.close()
+
+
+def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_path):
+    with small_disk(tmp_path / "small", 4 << 20) as disk:
+        store = LmdbStore(disk / "state", SIZE, IDS)
+        store.restore(WHERE, {A: b"1"}, StatePosition(IDS, 5, 5, 4, time.time()))
+        store.refresh()
+        ballast = fill(disk)
+        with pytest.raises(StopError, match="No space left on device; nothing is lost"):
+            store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 6}, {})
+        assert (store.get(A), store.position(WHERE)) == (b"1", 5)
+        store.close()
+        for name in ("state", "new"):
+            with pytest.raises(PreflightError, match="No space left on device"):
+                LmdbStore(disk / name, SIZE, IDS)
+        ballast.unlink()
+        store = LmdbStore(disk / "state", SIZE, IDS)
+        assert (store.get(A), store.position(WHERE)) == (b"1", 5)
+        store.close()
+        make_read_only(disk)
+        for name in ("state", "new"):
+            with pytest.raises(PreflightError, match="Read-only file system"):
+                LmdbStore(disk / name, SIZE, IDS)
+
+
 def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(folder):
     store = LmdbStore(folder, 1 << 20, IDS)
     store.restore(WHERE, {}, StatePosition(IDS, 0, 0, -1, time.time()))
@@ -180,22 +251,34 @@ def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(
 
 
 class Log:
-    """A changelog of one partition: (source, changes) by offset; ``begin``: what is left of it."""
+    """A changelog, the same in each partition: (source, changes) by offset; ``begin``: of it."""
 
     def __init__(self, *changes: tuple[int, dict[bytes, bytes | None]]) -> None:
         self.changes = list(changes)
         self.begin = 0
         self.kept_s = 43_200.0
         self.read_from: list[int] = []
+        self.silent: set[int] = set()
 
-    def span(self, partition: int) -> tuple[int, int]:
-        return self.begin, len(self.changes)
+    def spans(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+        span = self.begin, len(self.changes)
+        return {number: span for number in partitions if number not in self.silent}
 
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        self.read_from.append(start)
-        for at in range(start, end):
+    def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
+        starts = [start for start, _end in spans.values()]
+        self.read_from += starts
+        for at in range(min(starts), len(self.changes)):
             source, changes = self.changes[at]
-            yield ChangelogPiece(changes, at + 1, source)
+            begun = {number for number, (start, end) in spans.items() if start <= at < end}
+            yield {number: ChangelogPiece(changes, at + 1, source) for number in begun}
+
+
+def brought(lmdb: LmdbStore, log: Log, at: int) -> Any:
+    """Return how many changes were read of the one partition, or raise why it has not come."""
+    ((_wanted, came),) = restore(lmdb, log, [RestoreRequest(WHERE, at)])
+    if isinstance(came, Exception):
+        raise came
+    return came
 
 
 @pytest.fixture
@@ -205,14 +288,14 @@ def log() -> Log:
 
 def test_an_empty_store_takes_all_of_the_changelog(lmdb, log):
     lmdb.drop(WHERE)
-    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 4
+    assert brought(lmdb, log, 4) == 4
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
 
 
 def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
     lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
-    assert restore(lmdb, log, RestoreRequest(WHERE, 4)) == 2
+    assert brought(lmdb, log, 4) == 2
     assert log.read_from == [2]
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
@@ -233,7 +316,7 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
 def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
     stale = prefix_of(3, b"stale") + b"n"
     lmdb.restore(WHERE, {stale: b"1"}, row)
-    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    brought(lmdb, log, 4)
     lmdb.refresh()
     assert (lmdb.get(stale), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
     assert log.read_from == [0]
@@ -242,7 +325,7 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
     lmdb.restore(WHERE, {A: b"1"}, StatePosition(IDS, 1, 1, 0, time.time()))
     log.begin = 3
-    restore(lmdb, log, RestoreRequest(WHERE, 4))
+    brought(lmdb, log, 4)
     lmdb.refresh()
     assert (lmdb.get(A), lmdb.get(B)) == (None, b"2")
 
@@ -252,8 +335,31 @@ def test_a_group_that_was_moved_back_stops_the_process_and_keeps_no_state_of_lat
     lmdb, log, at
 ):
     with pytest.raises(PositionLostError, match=f"the group is at {at}"):
-        restore(lmdb, log, RestoreRequest(WHERE, at))
+        brought(lmdb, log, at)
     assert lmdb.position(WHERE) is None
+
+
+def test_partitions_are_read_together_and_one_that_was_moved_back_keeps_no_other_from_its_state(
+    lmdb, log, monkeypatch
+):
+    monkeypatch.setattr(state_restore, "AT_ONCE", 9)
+    places = {3: 4, 4: 3, 5: 4, 6: 4}
+    lmdb.drop(WHERE)
+    lmdb.restore(("orders", 6), {}, StatePosition(IDS, 4, 4, 3, time.time()))
+    heard: dict[int, tuple[int, int]] = {}
+    came = {
+        wanted.where[1]: type(one) if isinstance(one, Exception) else one
+        for wanted, one in restore(
+            lmdb,
+            log,
+            [RestoreRequest(("orders", number), at) for number, at in places.items()],
+            tell=lambda where, read, of: heard.update({where[1]: (read, of)}),
+        )
+    }
+    assert came == {3: 4, 4: GroupMovedBackError, 5: 4, 6: 0}
+    assert next(iter(came)) == 6
+    assert heard == {3: (4, 4), 4: (4, 4), 5: (4, 4), 6: (0, 0)}
+    assert [lmdb.row(("orders", number)).input for number in places] == [4, None, 4, 4]
 
 
 # -- partitions wait for theirs, and only for what they still want ----------------------------
@@ -280,9 +386,8 @@ class Group(SimpleNamespace):
 
 @pytest.fixture
 def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
-    said: Any = SimpleNamespace(
-        state_awaited=lambda *_: None, state_restored=lambda *_: None, state_unread=lambda *_: None
-    )
+    names = ("state_awaited", "state_restored", "state_unread", "state_measured")
+    said: Any = SimpleNamespace(**dict.fromkeys(names, lambda *_: None))
     process: Any = SimpleNamespace(events=said, clock=time)
     lmdb.drop(WHERE)
     lmdb.refresh()
@@ -292,16 +397,25 @@ def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
     assert hold.close()
 
 
+@pytest.fixture
+def gate(lmdb: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> Event:
+    """No restore begins before it is set."""
+    event, row = Event(), lmdb.row
+    monkeypatch.setattr(lmdb, "row", lambda where: row(where) if event.wait(10) else None)
+    return event
+
+
 def settled(hold: StateHold, group: Any) -> bool:
     hold.attend(group)
     return not hold._waiting
 
 
-def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb):
+def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waiting, lmdb, gate):
     group = Group(p3=4)
     waiting.forget([WHERE])
     waiting.attend(group)
     assert group.held == {WHERE}
+    gate.set()
     assert reaches(lambda: settled(waiting, group), 10)
     assert (group.held, lmdb.position(WHERE), lmdb.get(B)) == (set(), 4, b"2")
 
@@ -329,16 +443,12 @@ def test_a_group_that_was_moved_back_stops_the_process(waiting):
 def test_a_partition_that_cannot_be_read_now_lets_the_others_pass(waiting, log, monkeypatch):
     monkeypatch.setattr(state_restore, "AGAIN_S", 0.05)
     ill, group = ("orders", 4), Group(p3=4)
-    monkeypatch.setattr(log, "span", partial(refusing, log.span))
+    log.silent = {4}
     waiting.add(StateUnreadError({ill: 4, WHERE: 4}))
     assert reaches(lambda: waiting.attend(group) or WHERE not in waiting._waiting, 10)
     assert ill in waiting._waiting
-
-
-def refusing(span: Any, partition: int) -> Any:
-    if partition == 4:
-        raise PreflightError(["no leader"])
-    return span(partition)
+    log.silent = set()
+    assert reaches(lambda: settled(waiting, group), 10)
 
 
 def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
@@ -347,3 +457,37 @@ def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
     lmdb.drop(WHERE)
     lmdb.refresh()
     assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)
+
+
+def test_a_group_that_was_moved_back_to_where_a_store_is_continues_from_there(waiting, lmdb):
+    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    lmdb.refresh()
+    waiting.forget([WHERE])
+    assert settled(waiting, Group(p3=2))
+
+
+def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiting, lmdb, gate):
+    group = Group(p3=4)
+    waiting.forget([WHERE])
+    waiting.attend(group)
+    gate.set()
+    assert reaches(lambda: (lmdb.refresh(), lmdb.position(WHERE) == 4)[1], 10)
+    waiting.forget([WHERE])
+    assert reaches(lambda: settled(waiting, group), 10)
+    assert group.held == set()
+
+
+def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch):
+    group, failures = Group(p3=4), [BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)]
+    committed = group.committed
+
+    def unstable(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        if failures:
+            raise failures.pop()
+        return committed(partitions)
+
+    monkeypatch.setattr(group, "committed", unstable)
+    waiting.add(StateUnreadError({WHERE: 2}))
+    with pytest.raises(BatchAbortedError):
+        reaches(lambda: settled(waiting, group), 10)
+    assert reaches(lambda: settled(waiting, group), 3)

@@ -129,8 +129,9 @@ class Build:
 
 
 def _outside(part: str) -> bool:
-    """Whether it asks for Debian's packages, or for the user of a container."""
-    return part.startswith(("apt-get ", "rm -rf /var/lib/apt/")) or "/etc/passwd" in part
+    """Whether it is about Debian's packages, or the user of a container."""
+    outside = ("apt-get ", "rm -rf /var/lib/apt/", "mkdir -p /usr/share/man/")
+    return part.startswith(outside) or "/etc/passwd" in part
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:

@@ -1,17 +1,15 @@
 """The worker's image built by its own Dockerfile, entered as its user, with a read-only root."""
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 import hapax
 from hapax.sandbox import Sandbox
 from tests.deploy import image_build
-from tests.deploy.image_build import Image
-from tests.kit.commands import run_captured
+from tests.deploy.image_build import Image, command, run
 from tests.kit.pipeline_under_test import PipelineUnderTest
 
 # Its files are copied from layer to layer: seconds on an idle disk, minutes on a busy one.
@@ -112,52 +110,3 @@ def test_a_worker_in_it_drains_when_it_is_told_to_stop(image, sandbox, tmp_path)
 def test_the_native_record_path_is_in_it(image):
     done = run(image, "-c", "import hapax_fast; print(hapax_fast.__file__)", entry=["python"])
     assert "/opt/hapax/" in done.stdout, done.stderr
-
-
-_TIMEOUT_S: Final = 120.0
-# Its own mounts, which end with it. "$2" takes the place of /app, when there is one.
-_ENTER: Final = """
-mount --bind "$1" "$1"
-mount --options remount,bind,ro "$1"
-mount --rbind /proc "$1/proc"
-mount --rbind /dev "$1/dev"
-if [ -n "$2" ]; then mount --bind --read-only "$2" "$1/app"; fi
-root=$1
-shift 2
-exec chroot "$root" "$@"
-"""
-_NO_RIGHTS: Final = ("--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-
-
-def command(
-    image: Image,
-    *words: str,
-    entry: Sequence[str] = (),
-    app: Path | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return what starts it, as ``docker run --read-only --cap-drop ALL`` with these words would.
-
-    ``entry`` in the place of its entry point; ``app`` is mounted as /app.
-    Only the network and the processes are those of the machine.
-    """
-    user, _, group = image.config["User"].partition(":")
-    given = [f"{name}={text}" for name, text in (variables or {}).items()]
-    return [
-        "unshare", "--mount", "--propagation", "private",
-        "/bin/sh", "-euc", _ENTER, "enter", str(image.root), "" if app is None else str(app),
-        "/usr/bin/setpriv", f"--reuid={user}", f"--regid={group}", *_NO_RIGHTS,
-        "/usr/bin/env", "--ignore-environment", f"--chdir={image.config['WorkingDir']}",
-        *image.config["Env"], *given, *(entry or image.config["Entrypoint"]), *words,
-    ]  # fmt: skip
-
-
-def run(
-    image: Image,
-    *words: str,
-    entry: Sequence[str] = (),
-    app: Path | None = None,
-    variables: Mapping[str, str] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    words_inside = command(image, *words, entry=entry, app=app, variables=variables)
-    return run_captured(words_inside, timeout=_TIMEOUT_S)

@@ -88,6 +88,8 @@ def test_final_images_take_only_what_was_built():
             "openjdk-21-jre-headless"
         }
         assert "pip uninstall" in installed
+        # Java's package fails on a base without pages of the manual.
+        assert installed.count("mkdir -p /usr/share/man/man1") == installed.count("openjdk-21")
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +183,10 @@ def test_nothing_that_builds_or_installs_is_in_the_image(image):
     found = {path.name for path in packages.iterdir()}
     assert {"hapax", "confluent_kafka", "redis"} <= found
     assert found & {"pip", "setuptools", "wheel", "hatchling", "pytest", "pyspark"} == set()
-    # Measured without symbols: 75.9 MB, of which jsonschema-rs and cryptography are 27.
+    # Measured: 71.0 MB, of which jsonschema-rs (a TLS client of its own), cryptography (imported by
+    # the registry's client with or without OAuth) and librdkafka are 38: none can be left out.
     files = [each for each in packages.rglob("*") if each.is_file() and each.suffix != ".pyc"]
-    assert sum(each.stat().st_size for each in files) < 80_000_000
+    assert sum(each.stat().st_size for each in files) < 72_500_000
 
 
 @pytest.mark.deep

@@ -20,7 +20,9 @@ from tests.deploy.values_schema import CLOSED, OPEN, OWNED, form, settable
 from tests.kit.commands import run_captured
 
 BOTH = pytest.mark.parametrize(
-    "helm", [tools.helm, tools.old_helm], ids=lambda helm: str(helm.__name__)
+    "helm",
+    [pytest.param(each, marks=pytest.mark.deep) for each in (tools.helm, tools.old_helm)],
+    ids=lambda helm: str(helm.__name__),
 )
 WRONG: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
 GIVEN = WRONG["given"]
@@ -81,7 +83,6 @@ def unknown(values: dict[str, Any], how: str) -> set[str]:
 
 
 @BOTH
-@pytest.mark.deep
 def test_forty_names_that_do_not_exist_are_refused_each_with_the_nearest(tmp_path, helm):
     file = tmp_path / "values.yaml"
     for values, how in ((WRONG["names"], "did you mean {}?"), (WRONG["called"], "it is called {}")):
@@ -103,7 +104,6 @@ def test_a_typo_is_refused_by_name():
 
 
 @BOTH
-@pytest.mark.deep
 def test_helm_applies_the_schema(tmp_path, helm):
     file = tmp_path / "values.yaml"
     for word, typo in WRONG["in_helm"]:
@@ -221,7 +221,6 @@ def parsed(variable: Variable, text: str) -> bool:
 
 
 @BOTH
-@pytest.mark.deep
 def test_a_large_number_stays_a_number(tmp_path, helm):
     given = {"settings": {"HAPAX_DEAD_LETTER__RECORDS_MIN": 100_000_000}}
     data = only(rendered(tmp_path, given, helm=helm()), "ConfigMap")["data"]
@@ -229,7 +228,6 @@ def test_a_large_number_stays_a_number(tmp_path, helm):
 
 
 @BOTH
-@pytest.mark.deep
 def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
     objects = rendered(tmp_path, GIVEN, helm=helm())
     assert [one for each in objects for one in problems(each, VERSIONS[-1])] == []
@@ -271,7 +269,6 @@ def test_what_is_given_arrives_where_kubernetes_looks_for_it(tmp_path, helm):
 
 
 @BOTH
-@pytest.mark.deep
 def test_a_chart_with_this_one_in_it_gives_registry_and_name(tmp_path, helm):
     given = {
         "global": {"imageRegistry": "mirror.example:5000"},
@@ -319,7 +316,6 @@ def test_a_threshold_changes_its_rule_and_no_other(tmp_path):
 
 
 @BOTH
-@pytest.mark.deep
 def test_openshift_can_unset_the_ids(tmp_path, helm):
     unset = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
     pod = driver(rendered(tmp_path, {"podSecurityContext": unset}, helm=helm()))["spec"]
@@ -337,7 +333,6 @@ def test_an_account_that_exists_is_used_and_none_is_made(tmp_path):
 
 
 @BOTH
-@pytest.mark.deep
 def test_long_names_are_cut_in_time_and_do_not_meet(tmp_path, helm):
     long = "payments-of-the-northern-european-subsidiaries-clean"
     made = [rendered(tmp_path, {}, helm=helm(), release=name) for name in (f"{long}1", f"{long}2")]
@@ -409,7 +404,6 @@ def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outpu
     ],
 )
 @BOTH
-@pytest.mark.deep
 def test_contradictions_are_refused_with_their_reason(tmp_path, helm, values, words):
     file = tmp_path / "values.yaml"
     file.write_text(values)

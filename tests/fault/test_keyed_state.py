@@ -24,20 +24,23 @@ from hapax.settings import load_settings
 from hapax.state.lmdb_store import LmdbStore
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK
-from tests.kit.keeping import MODULE, gaps
+from tests.kit.keeping import FORMS, gaps
 from tests.kit.managed_process import ManagedProcess, WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import rounds
 from tests.kit.topics import Given, lag, read_back
 from tests.kit.waiting import await_, reaches
 
-PARTITIONS, KEYS, WORKERS = 6, 600, 3
+PARTITIONS, KEYS, WORKERS = 6, 600, 4
 EACH = 2_000
 """Records that are written with each strike."""
 
 
 class Scene:
-    """Workers with folders of their own, and brokers, which a strike harms; it heals the harm."""
+    """Workers with folders of their own, and brokers, which a strike harms; it heals the harm.
+
+    Each worker calls the function in another form.
+    """
 
     def __init__(self, route: PipelineUnderTest, cluster: Cluster, folder: Path) -> None:
         self.route, self.cluster, self.folder = route, cluster, folder
@@ -55,7 +58,8 @@ class Scene:
         self.written.update(b"key-%d" % key for key in keys)
 
     def _started(self, number: int) -> WorkerProcess:
-        return self.route.worker(f"w-{number}", STATE__DIR=str(self.store(number)))
+        form = FORMS[list(FORMS)[number]]
+        return self.route.worker(f"w-{number}", STATE__DIR=str(self.store(number)), **form)
 
     # -- strikes ------------------------------------------------------------------------------
 
@@ -111,7 +115,7 @@ STRIKES: list[Callable[[Scene, random.Random], None]] = [
 
 @pytest.fixture
 def scene(cluster: Sandbox, tmp_path: Path) -> Iterator[Scene]:
-    settings = {"TRANSFORM": f"{MODULE}:count", "TRANSACTION__RECORDS_MAX": "500", **QUICK}
+    settings = {"TRANSACTION__RECORDS_MAX": "500", **QUICK}
     route = PipelineUnderTest(cluster, tmp_path, partitions=PARTITIONS, **settings)
     route.create()
     compact = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0"}

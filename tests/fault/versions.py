@@ -182,8 +182,10 @@ def main() -> int:
             kept.write_bytes(msgspec.json.encode(row))
         elif kept.exists():
             row = msgspec.json.decode(kept.read_bytes(), type=Row)
+        elif name in on_page:
+            row = Row(name, kept=on_page.pop(name))
         else:
-            row = Row(name, why=f"left out by --only {wanted.only}", kept=on_page.pop(name, ""))
+            continue
         sys.stdout.write(row.line())
         sys.stdout.flush()
         rows.append(row)

@@ -49,7 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "tests",
         nargs="*",
-        help="of soak: tests, or all admitted; of note: the target",
+        help="of soak: tests, or all admitted; of note: the target, and the seconds it took",
     )
     parser.add_argument("--minutes", type=float, default=20.0, help="of deep, full and soak")
     parser.add_argument("--runs", type=int, default=admission.RUNS_MIN, help="of soak")

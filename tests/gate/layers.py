@@ -122,7 +122,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Name what is owed, and keep it for the next run."""
-    owed = [each.nodeid for each in terminalreporter.getreports("skipped") if _is_owed(each)]
+    skipped = terminalreporter.getreports("skipped")
+    owed = [each.nodeid for each in skipped if OWED in str(getattr(each, "longrepr", ""))]
     file = config.getoption("--owed")
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +150,3 @@ def named_in(file: Path | None) -> frozenset[str]:
     if file is None or not file.is_file():
         return frozenset()
     return frozenset(file.read_text(encoding="utf-8").splitlines())
-
-
-def _is_owed(report: object) -> bool:
-    return OWED in str(getattr(report, "longrepr", ""))

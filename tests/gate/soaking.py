@@ -38,6 +38,8 @@ def _once(tests: list[str]) -> int:
     (outcome,) = running.run([Part("soak", command)])
     text = running.tail(outcome.part, 4_000_000).decode(errors="replace")
     verdicts = {test: verdict for verdict, test in _VERDICT.findall(text)}
+    if not verdicts:
+        raise SystemExit(f"make soak: no test was played\n{text[-2000:]}")
     return _note(tests, verdicts)
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from hapax.core.offset_commit import CommittedMetadata
+from tests.kit import topics
 from tests.kit.accounted import accounted
 from tests.kit.at_work import QUICK
 from tests.kit.commands import run_captured
@@ -19,16 +20,6 @@ from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.routes import a_flow, a_route
 from tests.kit.spark_process import SparkProcess
-from tests.kit.topics import (
-    FOREVER,
-    Given,
-    beside,
-    committed,
-    produce_aborted,
-    produce_committed,
-    produce_open,
-    read_back,
-)
 from tests.kit.waiting import await_
 
 # -- Killed on its way, started again, handed over while records come ----------------------
@@ -50,7 +41,7 @@ class Backfilling(NamedTuple):
         self.process.start(self.words)
 
     def done(self) -> int:
-        found = committed(self.flow.bootstrap, self.flow.app, self.flow.source)
+        found = topics.committed(self.flow.bootstrap, self.flow.app, self.flow.source)
         return sum(offset or 0 for offset in found.values())
 
     def states(self, state: str) -> list[dict[str, object]]:
@@ -85,7 +76,7 @@ def backfilling(request, sandbox, tmp_path):
 
 def first_from(flow: Flow, time_ms: int) -> dict[int, int]:
     """Return by partition the offset of the first record of that time or later, aborted or not."""
-    records = reversed(read_back(flow.bootstrap, flow.source, "read_uncommitted"))
+    records = reversed(topics.read_back(flow.bootstrap, flow.source, "read_uncommitted"))
     return {one.partition: one.offset for one in records if one.timestamp_ms >= time_ms}
 
 
@@ -155,10 +146,10 @@ SPAN = {"INPUT__START": START, "INPUT__END": END}
 ENGINES: list[type[WorkerProcess]] = [WorkerProcess, SparkProcess]
 
 
-def at(partition: int, *seconds: float) -> list[Given]:
+def at(partition: int, *seconds: float) -> list[topics.Given]:
     """Return a record of each time, whose value names partition and time."""
     return [
-        Given(b"%d:%g" % (partition, s), partition=partition, timestamp_ms=T + int(s * 1000))
+        topics.Given(b"%d:%g" % (partition, s), partition=partition, timestamp_ms=T + int(s * 1000))
         for s in seconds
     ]
 
@@ -171,15 +162,15 @@ def six_ends(sandbox, tmp_path):
     4 all too late · 5 a transaction that is open across the end, and is committed later
     """
     made = PipelineUnderTest(sandbox, tmp_path, partitions=6)
-    made.create(source=FOREVER)
+    made.create(source=topics.FOREVER)
     servers, source = made.bootstrap, made.source
     made.write(*at(0, 8, 9.999, 10, 11, 19.999, 20, 21))
-    produce_committed(servers, source, *at(1, 9))
-    produce_aborted(servers, source, *at(1, 10))
-    produce_committed(servers, source, *at(1, 12, 13))
-    produce_aborted(servers, source, *at(1, 19, 19.5))
-    produce_aborted(servers, source, *at(1, 22))
-    produce_committed(servers, source, *at(1, 23))
+    topics.produce_committed(servers, source, *at(1, 9))
+    topics.produce_aborted(servers, source, *at(1, 10))
+    topics.produce_committed(servers, source, *at(1, 12, 13))
+    topics.produce_aborted(servers, source, *at(1, 19, 19.5))
+    topics.produce_aborted(servers, source, *at(1, 22))
+    topics.produce_committed(servers, source, *at(1, 23))
     made.write(*at(3, 1, 2))
     made.write(*at(4, 30, 31))
     made.write(*at(5, 11))
@@ -192,7 +183,7 @@ EXPECTED = [b"0:10", b"0:11", b"0:19.999", b"1:12", b"1:13", b"5:11", b"5:12"]
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_each_partition_begins_and_ends_at_the_record_of_the_time(six_ends, kind):
-    with produce_open(six_ends.bootstrap, six_ends.source, *at(5, 12, 21)) as producer:
+    with topics.produce_open(six_ends.bootstrap, six_ends.source, *at(5, 12, 21)) as producer:
         process = six_ends.start(kind, "b-0", **SPAN)
         # The open transaction began before the end: what it holds before it is waited for.
         with pytest.raises(TimeoutError):
@@ -223,7 +214,7 @@ WITHIN_S = 60
 
 shared = a_route(
     *(
-        Given(b"%d/%d" % (partition, n), partition=partition)
+        topics.Given(b"%d/%d" % (partition, n), partition=partition)
         for n in range(EACH)
         for partition in range(PARTITIONS)
     ),
@@ -248,7 +239,7 @@ def ended(worker: WorkerProcess) -> int:
 def test_members_that_start_at_once_share_one_span_and_all_of_them_end(shared):
     members = [shared.worker(f"b-{number}", **ALL) for number in range(3)]
     await_(lambda: None not in shared.committed().values(), WITHIN_S, members[0].text)
-    shared.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
+    shared.write(*(topics.Given(b"later", partition=number) for number in range(PARTITIONS)))
     assert [ended(each) for each in members] == [0, 0, 0], [each.text() for each in members]
     values = [record.value for record in shared.outputs()]
     assert len(values) == len(set(values)) == PARTITIONS * EACH
@@ -262,9 +253,9 @@ def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_on
     [line] = worker.lines("service_started")
     if find_spec("hapax_fast"):
         assert str(line["record_path"]).startswith("native")  # what is cut is cut there, too
-    shared.write(*(Given(b"later", partition=number) for number in range(PARTITIONS)))
+    shared.write(*(topics.Given(b"later", partition=number) for number in range(PARTITIONS)))
     shared.end(worker)
-    texts = beside(shared.bootstrap, shared.app, shared.source).values()
+    texts = topics.beside(shared.bootstrap, shared.app, shared.source).values()
     spans = [CommittedMetadata.decode(text).span for text in texts]
     assert [(span.start, span.stop) for span in spans if span] == [(0, EACH)] * PARTITIONS
     after = shared.committed()

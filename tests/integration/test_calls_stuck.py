@@ -231,7 +231,8 @@ def test_each_fault_of_an_attempt_has_its_outcome_in_each_form(route, fault, for
     route.write(*(Given(value, b"k%d" % at, (), 0) for at, value in three))
     settings = OUTAGE | FORMS[form] | {"RETRY__TOPIC": retry, "FAST": fast}
     if fault == KILLED:
-        first = route.worker(**settings | {"RETRY__BACKOFF": "10s"})  # it is not done so soon
+        long = {"RETRY__BACKOFF": "1s", "RETRY__ATTEMPTS": "20"}  # it is not done so soon
+        first = route.worker(**settings | long)
         await_(lambda: set(route.committed().values()) & {0, 1}, 30, first.text)
         first.kill()
     codes, workers = supervise(route, starts_max=DEATHS_MAX + 1, **settings)

@@ -59,19 +59,6 @@ def name(topic: str, partition: int, offset: int) -> bytes:
     return f"{topic}/{partition}/{offset}".encode()
 
 
-def write_as_left(topic: str, route, now_ms: int) -> None:
-    records = [
-        Given(
-            name(topic, partition, offset),
-            partition=partition,
-            timestamp_ms=now_ms - (60_000 if offset >= count - LATER else 3_600_000),
-        )
-        for partition, count in enumerate(COUNTS)
-        for offset in range(count)
-    ]
-    produce(route.bootstrap, topic, *records)
-
-
 def left_by_all(route) -> list[Left]:
     """Write the topics and commit the offsets, with their epochs and texts, as recorded."""
     found = [
@@ -80,7 +67,13 @@ def left_by_all(route) -> list[Left]:
     route.sandbox.create_topics(*(SandboxTopic(one.topic, len(COUNTS)) for one in found))
     now_ms = int(time.time() * 1000)
     for topic, offsets in found:
-        write_as_left(topic, route, now_ms)
+        for partition, count in enumerate(COUNTS):
+            ages_ms = [60_000 if offset >= count - LATER else 3_600_000 for offset in range(count)]
+            records = (
+                Given(name(topic, partition, at), partition=partition, timestamp_ms=now_ms - age_ms)
+                for at, age_ms in enumerate(ages_ms)
+            )
+            produce(route.bootstrap, topic, *records)
         known = {number: one for number, one in enumerate(offsets) if one is not None}
         commit_raw(route.bootstrap, route.app, topic, known)
     return found

@@ -4,23 +4,33 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from hapax.core.state import prefix_of
+from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.sandbox import SandboxTopic
-from tests.kit.commands import output_of, run_captured
+from tests.kit import keeping
+from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
+from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
-from tests.kit.topics import Given, read_back
+from tests.kit.small_disk import fill, small_disk
+from tests.kit.topics import Given, produce, read_back
 from tests.kit.waiting import await_
 
 HAPAX = (sys.executable, "-m", "hapax")
 PARTITIONS, KEYS, RECORDS = 3, 30, 6_000
 
 
-def stateful(route: PipelineUnderTest, partitions: int, policy: str = "compact") -> None:
-    topic = SandboxTopic(f"{route.app}-state", partitions, {"cleanup.policy": policy})
+def stateful(
+    route: PipelineUnderTest, partitions: int, policy: str = "compact", **more: str
+) -> None:
+    more = {name.replace("_", "."): value for name, value in more.items()}
+    topic = SandboxTopic(f"{route.app}-state", partitions, {"cleanup.policy": policy} | more)
     route.sandbox.create_topics(topic)
 
 
@@ -52,10 +62,14 @@ def whole(route: PipelineUnderTest, records: int) -> None:
     assert kept(route) == {b"count\0key-%d" % key: expected for key in range(KEYS)}
 
 
-@pytest.mark.parametrize("disk", [True, False], ids=["with its disk", "without a disk"])
-def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp_path, disk):
+@pytest.mark.parametrize(
+    ("form", "disk"),
+    [(form, form != "threads") for form in keeping.FORMS],
+    ids=[f"{form}, with{'out' if form == 'threads' else ''} a disk" for form in keeping.FORMS],
+)
+def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp_path, form, disk):
     more = {"STATE__DIR": str(tmp_path / "state")} if disk else {}
-    chance, worker = random.Random(7), route.worker(**more)
+    chance, worker = random.Random(7), route.worker(**more, **keeping.FORMS[form])
     for first in range(0, RECORDS, RECORDS // 5):
         route.write(*keyed(first, RECORDS // 5))
         time.sleep(chance.uniform(0.2, 1.5))  # amid whatever it does then
@@ -111,14 +125,15 @@ def test_the_commands_show_what_is_kept_as_the_changelog_has_it(route):
     ("partitions", "policy", "sentence"),
     [
         (0, "compact", "does not exist"),
-        (2, "compact", "has 2 partitions, and the input has 1"),
-        (1, "delete", "cleanup.policy=delete"),
+        (2, "compact", "has 2 partitions, and the input has 3"),
+        (4, "compact", "has 4 partitions, and the input has 3"),
+        (3, "delete", "cleanup.policy=delete"),
     ],
 )
 def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
     route_of, partitions, policy, sentence
 ):
-    route = route_of(TRANSFORM=f"{MODULE}:count")
+    route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count")
     if partitions:
         stateful(route, partitions, policy)
     worker = route.worker()
@@ -129,8 +144,7 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"CALL__CONCURRENCY": "4"}, "a plain function of one record"),
-        ({"TRANSFORM": f"{MODULE}:overlapping"}, "a plain function of one record"),
+        ({"CALL__ORDER": "none", "CALL__CONCURRENCY": "4"}, "lets calls of one key overlap"),
         ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
         ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
         ({"INPUT__TOPICS": "one,two"}, "read one topic"),
@@ -161,11 +175,63 @@ def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(rou
 def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
     route.write(*keyed(0, KEYS))
     route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    words = [*HAPAX, "offsets", "set", route.source, "earliest", "--yes"]
-    output_of(words, env=route.environment(INSTANCE="w-0"))
+    for partition in range(PARTITIONS):
+        Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app}).commit(
+            offsets=[TopicPartition(route.source, partition, 0)], asynchronous=False
+        )
     worker = route.worker(GROUP__MEMBERSHIP="dynamic")
     worker.ends_with(6)
     assert "the state has changes of record" in worker.text()
+
+
+def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(
+    route, tmp_path
+):
+    settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
+    route.write(*keyed(0, 2 * KEYS))
+    route.run_to_end(**settings)
+    desk, before = Desk(route), route.committed()
+    shown = desk.ask("offsets", "rewind", "--by", "5")
+    assert "has changes of record" in shown["state"]
+    for words in (("rewind", "--by", "5"), ("set", f"{route.source}/0/1", "--drop-state")):
+        refused = desk.type("offsets", *words, "--yes")
+        assert refused.exit_code
+        assert "--drop-state" in refused.output
+    assert route.committed() == before
+    assert desk.ask("offsets", "set", route.source, "latest", "--yes")["state"] is None
+    whole(route, 2 * KEYS)
+    assert desk.ask("offsets", "rewind", "--by", "10", "--drop-state", "--yes")["state"]
+    assert kept(route) == {}
+    route.run_to_end(**settings)
+    again = 10 * PARTITIONS  # of as many keys, which begin at 1
+    assert Counter(values(route.outputs())) == {b"1": KEYS + again, b"2": KEYS}
+    assert len(kept(route)) == again
+
+
+def test_a_topic_of_that_name_that_keeps_no_state_hinders_no_move(route_of):
+    route = route_of(PARTITIONS, GROUP__MEMBERSHIP="dynamic")
+    stateful(route, 1, "delete")
+    produce(route.bootstrap, f"{route.app}-state", Given(b"of another", b"key"))
+    route.write(*keyed(0, KEYS))
+    route.run_to_end()
+    told = Desk(route).ask("offsets", "rewind", "--by", "1", "--yes")
+    assert (told["state"], len(told["moves"])) == (None, PARTITIONS)
+
+
+def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_changed(route):
+    records = keyed(0, 2 * KEYS)
+    twice = [one._replace(headers=(("id", b"%d" % at),)) for at, one in enumerate(records)]
+    failing = Given(b"fail", b"key-0", partition=0)
+    route.write(*twice, failing, *twice[: KEYS // 2])
+    route.run_to_end(DEDUP__ID="header:id", GROUP__MEMBERSHIP="dynamic")
+    desk = Desk(route, DEDUP__ID="header:id", GROUP__MEMBERSHIP="dynamic")
+    judged = {"entries": KEYS, "wrong": 0, "unjudged": 0, "examples": [], "remarks": []}
+    assert desk.ask("audit", "--state")["state"] == judged
+    produce(route.bootstrap, f"{route.app}-state", Given(b"\x07", b"count\0key-1", partition=1))
+    found = desk.type("audit", "--state")
+    assert found.exit_code == 1
+    assert "1 are not what the input asks for" in found.stdout
+    assert "b'key-1' 'count'" in found.stdout
 
 
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):
@@ -181,3 +247,54 @@ def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp
     assert header(letter, "hapax-error").startswith("Killed")
     whole(route, 2 * KEYS)
     assert values(route.outputs()).count(b"2") == KEYS
+
+
+# -- what is no state of ours -------------------------------------------------------------
+
+
+def test_a_state_that_its_topic_does_not_take_makes_a_dead_letter_and_keeps_what_was(route_of):
+    route = route_of(TRANSFORM=f"{MODULE}:grow")
+    stateful(route, 1, max_message_bytes="3000")
+    largest = 3000 - OVERHEAD_BYTES - len(prefix_of(0, b"a") + b"bytes") - 3
+    route.write(*[Given(b"%d" % size, b"a") for size in (5, largest + 1, largest, 3000, 0)])
+    route.run_to_end()
+    assert values(route.outputs()) == [b"0", b"5", b"%d" % largest]
+    assert all("max.message.bytes" in header(letter, "hapax-error") for letter in route.dead())
+
+
+def test_what_others_have_written_to_the_changelog_is_no_state_or_one_clear_error(route):
+    def put(value: bytes | None, key: bytes) -> None:
+        produce(route.bootstrap, f"{route.app}-state", Given(value, key, partition=0))
+
+    put(b"1", b"no name")
+    put(None, b"nothing")
+    put(None, b"count\0of no record")
+    put(b"\x05", b"count\0key-0")
+    put(b"\x92\x01", b"count\0key-3")
+    route.write(Given(b"x", b"key-0", partition=0), Given(b"x", b"key-3", partition=0))
+    worker = route.worker()
+    worker.ends_with(2)
+    assert "the state 'count' of key b'key-3' is not what the transform expects" in worker.text()
+    put(None, b"count\0key-3")
+    route.run_to_end()
+    assert values(route.outputs()) == [b"6", b"1"]
+
+
+def test_a_worker_whose_disk_is_full_says_so_and_continues_when_it_has_room(route, tmp_path):
+    with small_disk(tmp_path / "small", 2 << 20) as disk:
+        worker = route.worker(STATE__DIR=str(disk / "state"))
+        route.write(*keyed(0, KEYS))
+        route.await_lag_0()
+        ballast = fill(disk)
+        route.write(*[Given(b"x", b"more-%d" % at, partition=0) for at in range(RECORDS)])
+        worker.ends_with(1)
+        assert "HAPAX_STATE__DIR cannot be written" in worker.text()
+        worker.start()
+        worker.ends_with(3)
+        assert "No space left on device" in worker.text()
+        ballast.unlink()
+        worker.start()
+        route.await_lag_0()
+        assert worker.terminate() == 0
+    assert values(route.outputs()) == [b"1"] * (KEYS + RECORDS)
+    assert len(kept(route)) == KEYS + RECORDS

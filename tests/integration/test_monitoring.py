@@ -183,7 +183,9 @@ def outage(operator: Operator, command: subprocess.Popen[str]) -> None:
         operator.await_outputs("one", "two", "three")  # the second "two" is known: claims are back
         operator.await_doctor_content()
         every_panel_has_an_answer(operator)
-        promtool_has_no_complaint(operator)
+        _status, exposition = ask(operator.port, "/metrics")
+        checked = run_captured([machine.promtool(), "check", "metrics"], input=exposition)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
         assert operator.worker.terminate() == 0
         servers = psutil.Process(command.pid).children(recursive=True)
         assert {"java", "prometheus"} <= {one.name() for one in servers}
@@ -199,12 +201,6 @@ def every_panel_has_an_answer(operator: Operator) -> None:
     silent = {title for title, series in answers.items() if not series}
     assert not silent & {"Records in", "Records out", "Age of records at commit", "By outcome"}
     assert not silent & {"Lookups", "Answer of the claim store", "Unread records", "Memory"}
-
-
-def promtool_has_no_complaint(operator: Operator) -> None:
-    _status, exposition = ask(operator.port, "/metrics")
-    checked = run_captured([machine.promtool(), "check", "metrics"], input=exposition)
-    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 # -- A topic is about to lose records that nobody has read: told while there is time -------

@@ -20,20 +20,12 @@ from hapax.engines.spark.dataframe.query import QueryRun
 from hapax.kafka.read.offsets_client import input_logs
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
+from tests.kit import topics
 from tests.kit.commands import run_captured
 from tests.kit.doubles import Told
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.spark_process import SparkProcess
-from tests.kit.topics import (
-    Given,
-    ends,
-    produce_aborted,
-    produce_committed,
-    produce_open,
-    transaction,
-    unmarked,
-)
 from tests.kit.waiting import await_
 
 WORDS = [b"word %02d" % number for number in range(35)]
@@ -46,8 +38,8 @@ FORMS = ["worker", "records", "dataframe"]
 WITHIN_S = 240
 
 
-def given(values: Iterable[bytes], partition: int = 0) -> list[Given]:
-    return [Given(value, partition=partition) for value in values]
+def given(values: Iterable[bytes], partition: int = 0) -> list[topics.Given]:
+    return [topics.Given(value, partition=partition) for value in values]
 
 
 @pytest.fixture
@@ -65,9 +57,9 @@ def route_of(route_of, tmp_path):
         settings = {"TRANSFORM": None, **settings}
         route: PipelineUnderTest = route_of(3, kind=kind, **settings)
         route.write(*given(BEFORE))
-        produce_aborted(route.bootstrap, route.source, *given(ABORTED, 1))
-        produce_committed(route.bootstrap, route.source, *given(MARKED, 2))
-        await_(lambda: ends(route.bootstrap, route.source) == {0: 10, 1: 2, 2: 2}, 10)
+        topics.produce_aborted(route.bootstrap, route.source, *given(ABORTED, 1))
+        topics.produce_committed(route.bootstrap, route.source, *given(MARKED, 2))
+        await_(lambda: topics.ends(route.bootstrap, route.source) == {0: 10, 1: 2, 2: 2}, 10)
         return route
 
     return make
@@ -89,7 +81,7 @@ def held(route: PipelineUnderTest, worker: WorkerProcess, event: str) -> None:
 
 def opened(route: PipelineUnderTest) -> AbstractContextManager[Producer]:
     """Write five records in a transaction that outlives the start of any Spark."""
-    return produce_open(route.bootstrap, route.source, *given(OPEN), timeout_ms=600_000)
+    return topics.produce_open(route.bootstrap, route.source, *given(OPEN), timeout_ms=600_000)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -167,7 +159,7 @@ def test_an_end_among_records_that_are_aborted_later_is_reached(route_of):
 
 def test_a_transaction_that_the_brokers_end_in_the_place_of_its_producer_ends_the_wait(route_of):
     route = route_of()
-    with transaction(route.bootstrap, timeout_ms=5000) as producer:
+    with topics.transaction(route.bootstrap, timeout_ms=5000) as producer:
         producer.produce(route.source, OPEN[0], partition=0)
         assert producer.flush(30) == 0
         route.run_to_end()
@@ -183,7 +175,9 @@ def test_a_wait_has_a_limit_and_the_next_run_continues(route_of):
         [line] = worker.lines("service_stopped")
         assert str(line["reason"]).startswith(waiting(route))
         assert "hapax transactions list" in str(line["reason"])
-        assert unmarked(route.bootstrap, route.app, route.source), "or it would count as a death"
+        assert topics.unmarked(route.bootstrap, route.app, route.source), (
+            "or it would count as a death"
+        )
         assert values(route) == MARKED + BEFORE
         producer.commit_transaction(30)
     route.run_to_end()

@@ -214,7 +214,8 @@ def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror):
     mirror.write(*given(300, 330))
     worker = mirror.run_to_end()
     (met,) = worker.lines("outputs_cluster_met")
-    assert (met["servers"], met["cluster"]) == (mirror.there, cluster_of(mirror.there))
+    there = AdminClient({"bootstrap.servers": mirror.there}).list_topics(timeout=30)
+    assert (met["servers"], met["cluster"]) == (mirror.there, there.cluster_id)
     assert mirror.anomalies() == []
     assert len(mirror.outputs()) == 600
     mirror.write(*given(60, 700))
@@ -435,10 +436,6 @@ def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
     done = Desk(mirror).type("offsets", "translate", "--group", f"{mirror.app}-fast")
     assert done.exit_code == 1
     assert f"{mirror.source}/0: 10 of 11" in done.output
-
-
-def cluster_of(bootstrap: str) -> str:
-    return str(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id)
 
 
 def source(record: Record) -> bytes | None:

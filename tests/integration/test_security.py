@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, Thread
@@ -176,11 +177,25 @@ def test_the_broker_sees_the_token_that_the_signer_gives(guarded, monkeypatch):
 # -- tokens that end ----------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
-    tokens, chosen = tokens_of(guarded), way(guarded, "token file")
+@pytest.fixture
+def tokens(guarded):
+    """Tokens that live for ten seconds."""
+    tokens = tokens_of(guarded)
     lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
-    route, stop = _route(guarded, tmp_path / "file", chosen), Event()
+    yield tokens
+    tokens.lifetime_s = lifetime_s
+
+
+def _ends_with_one_producer(route: PipelineUnderTest, worker: WorkerProcess) -> None:
+    route.write(*TEN)
+    route.end(worker)
+    assert not worker.lines("producer_rebuilt"), worker.text()
+    assert len(route.outputs()) == 2 * len(TEN)
+
+
+@pytest.mark.long
+def test_a_token_file_is_read_again_before_its_token_ends(guarded, tokens, tmp_path):
+    route, stop = _route(guarded, tmp_path / "file", way(guarded, "token file")), Event()
     written: list[float] = []
 
     def write() -> None:
@@ -201,22 +216,16 @@ def test_a_token_file_is_read_again_before_its_token_ends(guarded, tmp_path):
         route.await_lag_0()
         since = len(written)
         await_(lambda: len(written) > since + 3 * tokens.lifetime_s / 3.0, WITHIN_S, worker.text)
-        route.write(*TEN)
-        route.end(worker)
-        assert not worker.lines("producer_rebuilt"), worker.text()
+        _ends_with_one_producer(route, worker)
     finally:
         stop.set()
         writer.join()
-        tokens.lifetime_s = lifetime_s
         route.close()
-    assert len(route.outputs()) == 2 * len(TEN)
 
 
 @pytest.mark.long
-def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
-    tokens, chosen = tokens_of(guarded), way(guarded, "tokens")
-    lifetime_s, tokens.lifetime_s = tokens.lifetime_s, 10
-    route = _route(guarded, tmp_path / "tokens", chosen)
+def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tokens, tmp_path):
+    route = _route(guarded, tmp_path / "tokens", way(guarded, "tokens"))
     try:
         guarded.rights.allow(tokens.client_id, *needed(route))
         worker = route.worker(INSTANCE)
@@ -225,13 +234,9 @@ def test_tokens_are_fetched_anew_while_the_worker_works(guarded, tmp_path):
         # Consumer, producer and whoever else asks have one each; the brokers end a session with
         # its token, and after 3 s in any case.
         await_(lambda: tokens.served >= served + 6, WITHIN_S, worker.text)
-        route.write(*TEN)
-        route.end(worker)
-        assert not worker.lines("producer_rebuilt"), worker.text()
+        _ends_with_one_producer(route, worker)
     finally:
-        tokens.lifetime_s = lifetime_s
         route.close()
-    assert len(route.outputs()) == 2 * len(TEN)
 
 
 # -- Who is not let in says why, in one sentence, and shows no secret to anybody.
@@ -244,135 +249,72 @@ WRONG = "wr0ng-and-secret-4711"
 Settings = dict[str, Any]
 
 
-class Refusal(NamedTuple):
-    """What is wrong, what the exit code is, and what the reason says."""
+REFUSED = {
+    "another password": (3, ["AUTHENTICATION"]),
+    "another password, PLAIN": (3, ["AUTHENTICATION"]),
+    "another secret for tokens": (3, ["token", "invalid_client"]),
+    "a token file that is not there": (3, ["OAUTH_TOKEN_FILE: /nowhere: No such file"]),
+    "no encryption": (3, ["no broker answered", "speaks TLS"]),
+    "an unknown authority": (3, ["SSL", "certificate verify failed"]),
+    "no certificate": (3, ["the client certificate is refused"]),
+    "an expired certificate": (3, ["the client certificate is refused"]),
+    "a stranger's certificate": (3, ["the client certificate is refused"]),
+    "a missing file": (2, ["nowhere.pem", "No such file"]),
+    "a wrong password of the key": (2, ["ssl.key"]),
+    "Redis, another password": (3, ["user or password"]),
+    "Redis, an unknown authority": (3, ["certificate is not trusted"]),
+    "Redis, a missing file": (2, ["none.pem", "No such file"]),
+    "a broker at another address": (3, ["SSL", "certificate verify failed"]),
+    "Redis at another address": (3, ["certificate is not", ELSEWHERE]),
+}
+"""By what is wrong: the exit code, and what the reason says; below are their settings, in order."""
 
-    settings: Settings
-    code: int
-    words: list[str]
 
-
-def _logins(guarded: Sandbox) -> dict[str, Refusal]:
+def _logins(guarded: Sandbox) -> Iterator[Settings]:
     plain, scram = way(guarded, "PLAIN").settings, way(guarded, "SCRAM-SHA-256").settings
-    tokens = way(guarded, "tokens").settings
-    return {
-        "another password": Refusal(scram | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]),
-        "another password, PLAIN": Refusal(
-            plain | {f"{SECURITY}PASSWORD": WRONG}, 3, ["AUTHENTICATION"]
-        ),
-        "another secret for tokens": Refusal(
-            tokens | {f"{SECURITY}OAUTH_CLIENT_SECRET": WRONG}, 3, ["token", "invalid_client"]
-        ),
-        "a token file that is not there": Refusal(
-            way(guarded, "token file").settings | {f"{SECURITY}OAUTH_TOKEN_FILE": "/nowhere"},
-            3,
-            ["OAUTH_TOKEN_FILE: /nowhere: No such file"],
-        ),
-        "no encryption": Refusal(
-            scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None},
-            3,
-            ["no broker answered", "speaks TLS"],
-        ),
-    }
+    yield scram | {f"{SECURITY}PASSWORD": WRONG}
+    yield plain | {f"{SECURITY}PASSWORD": WRONG}
+    yield way(guarded, "tokens").settings | {f"{SECURITY}OAUTH_CLIENT_SECRET": WRONG}
+    yield way(guarded, "token file").settings | {f"{SECURITY}OAUTH_TOKEN_FILE": "/nowhere"}
+    yield scram | {f"{SECURITY}PROTOCOL": "sasl_plaintext", f"{SECURITY}CA_FILE": None}
 
 
-def _certificates(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
+def _certificates(guarded: Sandbox, folder: Path) -> Iterator[Settings]:
     authority, stranger = guarded.guard.authority, Authority(folder / "stranger")
     known = way(guarded, "certificate").settings
-    locked = way(guarded, "locked key").settings
     old, strange = authority.issue("old", days=-1), stranger.issue("strange")
     ca, certificate, key = (
         f"{SECURITY}{name}" for name in ("CA_FILE", "CERTIFICATE_FILE", "KEY_FILE")
     )
-    return {
-        "an unknown authority": Refusal(
-            known | {ca: str(stranger.ca_file)}, 3, ["SSL", "certificate verify failed"]
-        ),
-        "no certificate": Refusal(
-            known | {certificate: None, key: None}, 3, ["the client certificate is refused"]
-        ),
-        "an expired certificate": Refusal(
-            known | {certificate: str(old.certificate_file), key: str(old.key_file)},
-            3,
-            ["the client certificate is refused"],
-        ),
-        "a stranger's certificate": Refusal(
-            known | {certificate: str(strange.certificate_file), key: str(strange.key_file)},
-            3,
-            ["the client certificate is refused"],
-        ),
-        "a missing file": Refusal(
-            known | {ca: str(folder / "nowhere.pem")}, 2, ["nowhere.pem", "No such file"]
-        ),
-        "a wrong password of the key": Refusal(
-            locked | {f"{SECURITY}KEY_PASSWORD": WRONG}, 2, ["ssl.key"]
-        ),
-    }
+    yield known | {ca: str(stranger.ca_file)}
+    yield known | {certificate: None, key: None}
+    for one in (old, strange):
+        yield known | {certificate: str(one.certificate_file), key: str(one.key_file)}
+    yield known | {ca: str(folder / "nowhere.pem")}
+    yield way(guarded, "locked key").settings | {f"{SECURITY}KEY_PASSWORD": WRONG}
 
 
-def _elsewhere(guarded: Sandbox, stack: ExitStack) -> dict[str, Refusal]:
+def _claims(guarded: Sandbox, folder: Path) -> Iterator[Settings]:
+    url = guarded.redis.tls_url("nobody", WRONG)
+    stranger = Authority(folder / "redis-stranger").ca_file
+    for ca in (guarded.guard.authority.ca_file, stranger, folder / "none.pem"):
+        yield _redis(guarded, url) | {"DEDUP__CA_FILE": str(ca)}
+
+
+def _redis(guarded: Sandbox, url: str) -> Settings:
+    return {"KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers, "DEDUP__REDIS_URL": url}
+
+
+def _elsewhere(guarded: Sandbox, stack: ExitStack) -> Iterator[Settings]:
     """Servers whose certificates are good, at an address that does not stand in them."""
     known = way(guarded, "certificate").settings
     server = "KAFKA__BOOTSTRAP_SERVERS"
     port = int(known[server].rpartition(":")[2])
     broker = stack.enter_context(Forwarder(port, ELSEWHERE))
     redis = stack.enter_context(Forwarder(guarded.redis.tls_port or 0, ELSEWHERE))
-    return {
-        "a broker at another address": Refusal(
-            known | {server: f"{ELSEWHERE}:{broker.port}"}, 3, ["SSL", "certificate verify failed"]
-        ),
-        "Redis at another address": Refusal(
-            {
-                "KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers,
-                "DEDUP__REDIS_URL": f"rediss://nobody:{WRONG}@{ELSEWHERE}:{redis.port}/0",
-                "DEDUP__CA_FILE": str(guarded.guard.authority.ca_file),
-            },
-            3,
-            ["certificate is not", ELSEWHERE],
-        ),
-    }
-
-
-def _claims(guarded: Sandbox, folder: Path) -> dict[str, Refusal]:
-    stranger = Authority(folder / "redis-stranger")
-    plain = {"KAFKA__BOOTSTRAP_SERVERS": guarded.bootstrap_servers}
-    ca = str(guarded.guard.authority.ca_file)
-    url = guarded.redis.tls_url("nobody", WRONG)
-    return {
-        "Redis, another password": Refusal(
-            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": ca}, 3, ["user or password"]
-        ),
-        "Redis, an unknown authority": Refusal(
-            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(stranger.ca_file)},
-            3,
-            ["certificate is not trusted"],
-        ),
-        "Redis, a missing file": Refusal(
-            plain | {"DEDUP__REDIS_URL": url, "DEDUP__CA_FILE": str(folder / "none.pem")},
-            2,
-            ["none.pem", "No such file"],
-        ),
-    }
-
-
-NAMES = [
-    "another password",
-    "another password, PLAIN",
-    "another secret for tokens",
-    "a token file that is not there",
-    "no encryption",
-    "an unknown authority",
-    "no certificate",
-    "an expired certificate",
-    "a stranger's certificate",
-    "a missing file",
-    "a wrong password of the key",
-    "Redis, another password",
-    "Redis, an unknown authority",
-    "Redis, a missing file",
-    "a broker at another address",
-    "Redis at another address",
-]
+    yield known | {server: f"{ELSEWHERE}:{broker.port}"}
+    ca = {"DEDUP__CA_FILE": str(guarded.guard.authority.ca_file)}
+    yield _redis(guarded, f"rediss://nobody:{WRONG}@{ELSEWHERE}:{redis.port}/0") | ca
 
 
 closed = a_route(b"1", servers="guarded", scope="module")
@@ -382,24 +324,21 @@ closed = a_route(b"1", servers="guarded", scope="module")
 @pytest.fixture(scope="module")
 def refusals(guarded, closed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    wrong = _logins(guarded) | _certificates(guarded, folder) | _claims(guarded, folder)
+    wrong = [*_logins(guarded), *_certificates(guarded, folder), *_claims(guarded, folder)]
     with ExitStack() as stack:
-        wrong |= _elsewhere(guarded, stack)
-        assert list(wrong) == NAMES
-        yield {
-            name: (closed.worker(f"w-{number}", **refusal.settings), refusal)
-            for number, (name, refusal) in enumerate(wrong.items())
-        }
+        wrong += _elsewhere(guarded, stack)
+        started = (closed.worker(f"w-{number}", **each) for number, each in enumerate(wrong))
+        yield dict(zip(REFUSED, started, strict=True))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", REFUSED)
 def test_who_is_not_let_in_leaves_with_the_reason_and_shows_no_secret(closed, refusals, name):
-    worker, refusal = refusals[name]
+    worker, (code, words) = refusals[name], REFUSED[name]
     await_(lambda: not worker.running, WITHIN_S, worker.text)
     said = worker.text()
-    assert worker.exit_code() == refusal.code, said
+    assert worker.exit_code() == code, said
     reason = "\n".join(line for line in said.splitlines() if "service_started" not in line)
-    assert all(word in reason for word in refusal.words), said
+    assert all(word in reason for word in words), said
     assert WRONG not in said
     assert KEY_PASSWORD not in said
     assert "Traceback" not in said

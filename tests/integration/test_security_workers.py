@@ -14,7 +14,7 @@ import redis
 from hapax.operations.doctor.acls import kafka_rights, store_rights
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
-from tests.kit import topics
+from tests.kit import secured, topics
 from tests.kit.commands import run_captured
 from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, tokens_of
 from tests.kit.managed_process import WorkerProcess
@@ -22,16 +22,6 @@ from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
 from tests.kit.probes import ask, free_port
 from tests.kit.proof import at_length
-from tests.kit.secured import (
-    INSTANCE,
-    KEY_PASSWORD,
-    SCRAM_PASSWORD,
-    login,
-    needed,
-    security,
-    settings_of,
-    way,
-)
 from tests.kit.spark_process import SPARK, SparkProcess
 from tests.kit.topics import Given
 from tests.kit.waiting import await_
@@ -62,29 +52,29 @@ class AtWork(NamedTuple):
 
 
 def _start(guarded: Sandbox, folder: Path, name: str) -> AtWork:
-    chosen = way(guarded, name)
+    chosen = secured.way(guarded, name)
     folder.mkdir()
     port = free_port()
-    ours = guarded.guard.authority.issue(f"redis-{folder.name}", password=KEY_PASSWORD)
+    ours = guarded.guard.authority.issue(f"redis-{folder.name}", password=secured.KEY_PASSWORD)
     user = f"claims-{folder.name}"
     settings: dict[str, Any] = chosen.settings | {
         "DEDUP__REDIS_URL": guarded.redis.tls_url(user, REDIS_PASSWORD),
         "DEDUP__CA_FILE": str(guarded.guard.authority.ca_file),
         "DEDUP__CERTIFICATE_FILE": str(ours.certificate_file),
         "DEDUP__KEY_FILE": str(ours.key_file),
-        "DEDUP__KEY_PASSWORD": KEY_PASSWORD,
+        "DEDUP__KEY_PASSWORD": secured.KEY_PASSWORD,
         "TELEMETRY__PORT": str(port),
         "TELEMETRY__LOG_LEVEL": "debug",
     }
     route = PipelineUnderTest(guarded, folder, **settings)
     route.create()
     route.write(*EVENTS)
-    rights = store_rights(settings_of(route))
+    rights = store_rights(secured.settings_of(route))
     assert rights is not None
     guarded.redis.allow(rights.line, REDIS_PASSWORD)
     assert chosen.user is not None
-    guarded.rights.allow(chosen.user, *needed(route))
-    return AtWork(route, route.worker(INSTANCE), port, settings)
+    guarded.rights.allow(chosen.user, *secured.needed(route))
+    return AtWork(route, route.worker(secured.INSTANCE), port, settings)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +115,7 @@ def test_no_secret_is_seen_in_what_commands_say(guarded, at_work):
 
 def _said(route: PipelineUnderTest, *commands: list[str], **settings: Any) -> dict[str, str]:
     """Run commands beside each other; return what each said."""
-    environment = route.environment(**settings) | {"HAPAX_INSTANCE": INSTANCE}
+    environment = route.environment(**settings) | {"HAPAX_INSTANCE": secured.INSTANCE}
     started = {
         " ".join(words): subprocess.Popen(
             [sys.executable, "-m", "hapax", *words],
@@ -187,14 +177,14 @@ def _started(guarded: Sandbox, folder: Path, settings: dict[str, Any], *users: s
     route = PipelineUnderTest(guarded, folder, **settings)
     route.create()
     route.write(*events(range(10)))
-    guarded.rights.allow(users[0], *needed(route))
+    guarded.rights.allow(users[0], *secured.needed(route))
     if "DEDUP__REDIS_URL_FILE" in settings:
         _allow_claims(guarded, route, OLD)
-    return Renewing(route, route.worker(INSTANCE), folder)
+    return Renewing(route, route.worker(secured.INSTANCE), folder)
 
 
 def _allow_claims(guarded: Sandbox, route: PipelineUnderTest, password: str) -> None:
-    rights = store_rights(settings_of(route))
+    rights = store_rights(secured.settings_of(route))
     assert rights is not None
     guarded.redis.allow(rights.line, password)
 
@@ -205,7 +195,7 @@ def _by_password(guarded: Sandbox, folder: Path) -> Renewing:
     put(folder / "password", OLD)
     put(folder / "redis", guarded.redis.tls_url("renewed-claims", OLD))
     files = {"PASSWORD_FILE": str(folder / "password")}
-    settings = login(guarded, "SCRAM-SHA-256", USERNAME=user, **files) | {
+    settings = secured.login(guarded, "SCRAM-SHA-256", USERNAME=user, **files) | {
         "DEDUP__REDIS_URL_FILE": str(folder / "redis"),
         "DEDUP__CA_FILE": str(guarded.guard.authority.ca_file),
     }
@@ -215,7 +205,7 @@ def _by_password(guarded: Sandbox, folder: Path) -> Renewing:
 def _by_certificate(guarded: Sandbox, folder: Path) -> Renewing:
     _issue(guarded, folder, "renewed-old")
     files = {"CERTIFICATE_FILE": str(folder / "c.pem"), "KEY_FILE": str(folder / "c.key")}
-    settings = security(guarded, MUTUAL, PROTOCOL="ssl", **files)
+    settings = secured.security(guarded, MUTUAL, PROTOCOL="ssl", **files)
     return _started(guarded, folder, settings, "renewed-old")
 
 
@@ -239,7 +229,7 @@ def test_a_certificate_that_changes_is_shown_without_a_restart(guarded, workers)
     one = workers["certificate"]
     one.route.await_lag_0()
     assert renewed(one.worker) == 0
-    rights = needed(one.route)
+    rights = secured.needed(one.route)
     guarded.rights.allow("renewed-new", *rights)
     _issue(guarded, one.folder, "renewed-new")
     await_(lambda: renewed(one.worker), WITHIN_S, one.worker.text)
@@ -267,6 +257,18 @@ def test_passwords_that_change_are_used_without_a_restart(guarded, workers):
     assert not one.worker.lines("claims_passed")
 
 
+def test_a_worker_keeps_and_reads_back_its_state_with_exactly_the_printed_rights(route_of, guarded):
+    chosen = secured.way(guarded, "SCRAM-SHA-256")
+    route = route_of(servers=guarded, TRANSFORM="tests.kit.keeping:count", **chosen.settings)
+    guarded.create_topic(f"{route.app}-state", config={"cleanup.policy": "compact"})
+    assert chosen.user is not None
+    guarded.rights.allow(chosen.user, *secured.needed(route))
+    for turn in (b"1", b"2"):
+        route.write(Given(b"x", b"key"))
+        route.run_to_end()
+        assert [record.value for record in route.outputs()][-1] == turn
+
+
 # -- Spark on encrypted ways, with the least rights: our clients in tasks, and Java's in the JVM.
 
 
@@ -278,13 +280,13 @@ WIDE = [b"%d" % number + bytes(300_000) for number in range(10)]
 
 @pytest.mark.long
 def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights(route_of, guarded):
-    chosen = way(guarded, "SCRAM-SHA-256")
+    chosen = secured.way(guarded, "SCRAM-SHA-256")
     route = route_of(servers=guarded, kind=SparkProcess, **chosen.settings)
     route.write(*TEN)
     assert chosen.user is not None
-    guarded.rights.allow(chosen.user, *needed(route, ENGINE="spark"))
+    guarded.rights.allow(chosen.user, *secured.needed(route, ENGINE="spark"))
     driver = route.run_to_end()
-    assert SCRAM_PASSWORD not in driver.text()
+    assert secured.SCRAM_PASSWORD not in driver.text()
     assert sorted(record.value or b"" for record in route.outputs()) == TEN
     assert route.lag() == 0
 
@@ -304,7 +306,7 @@ def test_spark_on_records_does_its_work_over_tls_with_exactly_the_printed_rights
 def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_rights(
     guarded, unique, tmp_path, name, publish, each
 ):
-    chosen, given, out = way(guarded, name), unique("in"), unique("out")
+    chosen, given, out = secured.way(guarded, name), unique("in"), unique("out")
     guarded.create_topic(given, partitions=2)
     guarded.create_topic(out)
     spread = [topics.Given(value, partition=n % 2) for n, value in enumerate(each)]
@@ -313,7 +315,7 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
     at_end = {"HAPAX_STOP_AFTER__AT_END": "true", "HAPAX_SPARK__PUBLISH": publish}
     values = environment(guarded, out, given, out, tmp_path / "c", **more, **at_end)
     ours = {key: text for key, text in (SPARK | values).items() if key.startswith("HAPAX_")}
-    rights = kafka_rights(load_settings(ours | {"HAPAX_INSTANCE": INSTANCE}))
+    rights = kafka_rights(load_settings(ours | {"HAPAX_INSTANCE": secured.INSTANCE}))
     assert chosen.user is not None
     guarded.rights.allow(chosen.user, *(right for right in rights if not right.optional))
     driver = pipeline_process(tmp_path, values)
@@ -325,7 +327,7 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
     finally:
         driver.close()
     assert code == 0, said
-    assert SCRAM_PASSWORD not in said
+    assert secured.SCRAM_PASSWORD not in said
     assert tokens_of(guarded).client_secret not in said
     written = sorted(
         record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)

@@ -381,9 +381,6 @@ class App:
     def lane_marker(self, lane: int) -> int | None:
         return topics.committed(self.servers, f"{self.topic}--sink/{lane}", self.topic)[0]
 
-    def forget_lane(self, lane: int) -> None:
-        topics.delete_group(self.servers, f"{self.topic}--sink/{lane}")
-
 
 @pytest.fixture
 def app(sandbox, unique, tmp_path):
@@ -487,7 +484,7 @@ def test_an_attempt_that_comes_back_while_its_lane_publishes_costs_that_one_atte
 
 def test_a_lane_whose_marker_is_gone_is_not_published(app, monkeypatch):
     killed(app, monkeypatch, 2)  # lane 0 has published
-    app.forget_lane(0)
+    topics.delete_group(app.servers, f"{app.topic}--sink/0")
     with pytest.raises(PositionLostError, match=r"in part \(0 of 2 .*its marker is gone"):
         app.publish(0)
     assert len(app.values()) == ROWS

@@ -9,16 +9,7 @@ from playwright.sync_api import Browser
 
 from hapax.core.ports import Stuck
 from hapax.core.records import Record
-from tests.integration.test_status_browser import (
-    awaits_executors,
-    dataframe,
-    many,
-    opened_browser,
-    served,
-    shown,
-    starting,
-    words,
-)  # fmt: skip
+from tests.integration import test_status_browser as browsing
 from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, OUT_LAG, WHERE
 from tests.unit.test_telemetry_survey import OURS
@@ -29,13 +20,13 @@ EVIL = '<script>alert("1")</script>&\'"><b>'
 
 @pytest.fixture(scope="module")
 def browser():
-    with opened_browser() as browser:
+    with browsing.opened_browser() as browser:
         yield browser
 
 
 def text_of(browser: Browser, told: Told) -> str:
-    with served(told) as server, shown(browser, server) as page:
-        return words(page)
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
+        return browsing.words(page)
 
 
 def working() -> Told:
@@ -169,7 +160,10 @@ def at_risk() -> Told:
 
 
 SAID: list[tuple[Callable[[], Told], list[str]]] = [
-    (starting, ["starting: transactions are not initialised yet", "none yet", "not known yet"]),
+    (
+        browsing.starting,
+        ["starting: transactions are not initialised yet", "none yet", "not known yet"],
+    ),
     (
         working,
         [
@@ -198,7 +192,7 @@ SAID: list[tuple[Callable[[], Told], list[str]]] = [
     (without_claim_store, ["the claim store does not answer", "⚠ away for 4.0 s"]),
     (open_transaction, ["⚠ 75.0 s"]),
     (
-        dataframe,
+        browsing.dataframe,
         [
             "12 in, 2 out",
             "micro-batch 41",
@@ -220,7 +214,7 @@ SAID: list[tuple[Callable[[], Told], list[str]]] = [
         ],
     ),
     (
-        awaits_executors,
+        browsing.awaits_executors,
         [
             "⚠ none: tasks wait until an executor is free for this driver",
             "⚠ no executor of spark://a has answered yet",
@@ -294,14 +288,14 @@ def test_causes_and_executors_lead_to_their_pages(browser):
         (without_brokers, "https://runbooks.example/hapax/alerts.md#hapaxbrokersaway"),
         (executors, "http://driver:4040"),
     ):
-        with served(state()) as server, shown(browser, server) as page:
+        with browsing.served(state()) as server, browsing.shown(browser, server) as page:
             assert page.locator(f'main a[href="{address}"]').count() == 1
 
 
 def test_an_address_that_leads_to_no_page_is_no_link(browser):
     told = Told(engine="spark")
     told.events.executors_changed([IDLE], "javascript:alert(1)")
-    with served(told) as server, shown(browser, server) as page:
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
         assert page.locator("main a").count() == page.locator("#causes a").count()
 
 
@@ -317,14 +311,14 @@ def test_whatever_comes_from_outside_stays_text(browser):
     )
     told.events.partitions_assigned([(EVIL, 0)])
     told.events.producer_died(EVIL, fenced=True)
-    with served(told) as server, shown(browser, server) as page:
-        assert words(page).count('<script>alert("1")') >= 8
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
+        assert browsing.words(page).count('<script>alert("1")') >= 8
         assert page.locator("script").count() == 3  # the page's own
         assert page.locator("main b").count() == 1
 
 
 def test_control_what_would_be_markup_is_refused_by_the_policy(browser):
-    with served(working()) as server:
+    with browsing.served(working()) as server:
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.port}/")
         with page.expect_event("console", lambda line: "TrustedHTML" in line.text):
@@ -336,29 +330,29 @@ def test_control_what_would_be_markup_is_refused_by_the_policy(browser):
 
 
 def test_the_worst_partition_comes_first_and_those_beyond_twenty_are_folded(browser):
-    with served(many(25)) as server, shown(browser, server) as page:
+    with browsing.served(browsing.many(25)) as server, browsing.shown(browser, server) as page:
         rows = [row.split()[0] for row in page.locator("#inputs tbody th").all_text_contents()]
         assert rows == [f"orders/{at}" for at in reversed(range(25))]
         assert page.locator("#inputs-folded tbody tr").count() == 5
-        assert "5 more, with less lag" in words(page)
-        assert "lag 300" in words(page)
+        assert "5 more, with less lag" in browsing.words(page)
+        assert "lag 300" in browsing.words(page)
 
 
 def test_a_stuck_partition_comes_before_one_with_more_lag(browser):
-    told = many(3)
+    told = browsing.many(3)
     told.events.partition_stuck({("orders", 0): Stuck(5, "bad codec")})
-    with served(told) as server, shown(browser, server) as page:
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
         assert page.locator("#inputs tbody th").first.inner_text() == "orders/0 ⚠ stuck"
 
 
 def test_rates_are_drawn_and_said_in_words(browser):
     told = Told()
     told.work()
-    with served(told) as server, shown(browser, server) as page:
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
         assert page.locator("canvas").count() == 0
     for records in (500, 0, 100):
         told.over(10, records)
-    with served(told) as server, shown(browser, server) as page:
+    with browsing.served(told) as server, browsing.shown(browser, server) as page:
         chart = page.locator("#chart-rates .chart")
         said = (
             "in: from 50 to 10, at most 50\xa0records/s; out: from 0 to 0, at most 0\xa0records/s"

@@ -249,14 +249,10 @@ class Stamps:
         for pid, ns, word, *rest in self._lines():
             if word == "begin":
                 number, places, *keys = rest
-                begun[pid, number] = Call(
-                    int(pid),
-                    int(number),
-                    tuple(_place_of(each) for each in places.split(",")),
-                    tuple("".join(keys).split(",")),
-                    int(ns),
-                    None,
-                )
+                pairs = (place.split("/") for place in places.split(","))
+                at = tuple((int(partition), int(offset)) for partition, offset in pairs)
+                shared = tuple("".join(keys).split(","))
+                begun[pid, number] = Call(int(pid), int(number), at, shared, int(ns), None)
             elif word == "end":
                 begun[pid, rest[0]] = begun[pid, rest[0]]._replace(ended_ns=int(ns))
         return list(begun.values())
@@ -286,8 +282,3 @@ class Stamps:
     def _lines(self) -> list[list[str]]:
         text = self.path.read_text() if self.path.exists() else ""
         return [line.split(" ") for line in text.splitlines()]
-
-
-def _place_of(text: str) -> tuple[int, int]:
-    partition, offset = text.split("/")
-    return int(partition), int(offset)

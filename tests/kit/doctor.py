@@ -185,6 +185,27 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[CheckCont
     return change
 
 
+def with_state(
+    partitions: int = 2, folder: str | None = ".", size: str = "1MiB", **settings: str
+) -> Callable[[CheckContext], CheckContext]:
+    """Return what lets the transform keep state, in a topic so set; no partitions: in none."""
+    environ = ENVIRON | {"HAPAX_STATE__SIZE_MAX": size}
+    if folder is not None:
+        environ |= {"HAPAX_STATE__DIR": folder}
+    given = {"cleanup__policy": "compact", "delete__retention__ms": str(DAY_MS)} | settings
+
+    def change(case: CheckContext) -> CheckContext:
+        topics = dict(case.kafka.topics)
+        if partitions:
+            topics["shop-state"] = topic(*[SOUND] * partitions, **given)
+        logs = {("shop-state", number): LOG for number in range(partitions)}
+        facts = replace(case.kafka, topics=topics, logs={**case.kafka.logs, **logs})
+        topics_of_state = ("shop-state",)
+        return case._replace(settings=load_settings(environ), kafka=facts, state=topics_of_state)
+
+    return change
+
+
 def with_kafka(**facts: Any) -> Callable[[CheckContext], CheckContext]:
     return lambda case: case._replace(kafka=replace(case.kafka, **facts))
 

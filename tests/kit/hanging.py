@@ -35,21 +35,15 @@ def hang_offset(bootstrap: str, holder: tuple[int, int], *, offset: int) -> int:
     Returns the partition of ``__consumer_offsets``. The broker must not verify; its coordinator
     takes note of what it did not write itself when it loads the partition, after a restart.
     """
-    written = [
-        one
-        for one in read_back(bootstrap, OFFSETS)
-        if one.value and one.key and one.key[:2] == _KEY_OF_OFFSET and _offset(one.value) >= 0
-    ]
+    keyed = (one for one in read_back(bootstrap, OFFSETS) if one.key and one.value)
+    offsets = [one for one in keyed if (one.key or b"")[:2] == _KEY_OF_OFFSET]
+    written = [one for one in offsets if struct.unpack_from(">q", one.value or b"", 2)[0] >= 0]
     last = written[-1]
     assert last.value is not None
     value = last.value[:2] + struct.pack(">q", offset) + last.value[10:]
     records = _batch(holder, last.key, value, sequence=1)  # coordinators write with 0
     _append(bootstrap, (OFFSETS, last.partition), records)
     return last.partition
-
-
-def _offset(value: bytes) -> int:
-    return int(struct.unpack_from(">q", value, 2)[0])
 
 
 def _append(bootstrap: str, where: tuple[str, int], records: bytes) -> None:

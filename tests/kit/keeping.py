@@ -1,5 +1,6 @@
 """Transforms that keep state, and what must come of them: counts by key, without a gap."""
 
+import asyncio
 import os
 import signal
 from collections import defaultdict
@@ -38,8 +39,52 @@ def fill(record: Record, state: State[Basket]) -> bytes:
     return b"%d" % len(basket.items)
 
 
-async def overlapping(record: Record, state: State[int]) -> bytes:
+async def awaited(record: Record, state: State[int]) -> bytes:
+    number = state.get("count", 0)
+    await asyncio.sleep(0.001)
+    assert state.get("count", 0) == number  # calls of a key do not overlap
     return count(record, state)
+
+
+def listed(records: list[Record], states: list[State[int]]) -> list[bytes | Exception]:
+    """Count each; a key is in a list once."""
+    assert len({record.key for record in records}) == len(records)
+    found: list[bytes | Exception] = []
+    for record, state in zip(records, states, strict=True):
+        try:
+            found.append(count(record, state))
+        except ValueError as error:
+            found.append(error)
+    return found
+
+
+async def awaited_list(records: list[Record], states: list[State[int]]) -> list[bytes | Exception]:
+    await asyncio.sleep(0.001)
+    return listed(records, states)
+
+
+class Counting:
+    """The same with a resource that is opened once."""
+
+    def setup(self) -> None:
+        self.count = count
+
+    def __call__(self, record: Record, state: State[int]) -> bytes:
+        return self.count(record, state)
+
+
+FORMS = {
+    "plain": {"TRANSFORM": f"{MODULE}:count"},
+    "coroutine": {"TRANSFORM": f"{MODULE}:awaited", "CALL__CONCURRENCY": "16"},
+    "list": {"TRANSFORM": f"{MODULE}:listed", "CALL__RECORDS_MAX": "50"},
+    "threads": {"TRANSFORM": f"{MODULE}:count", "CALL__CONCURRENCY": "4"},
+    "class": {"TRANSFORM": f"{MODULE}:Counting"},
+    "coroutine of a list": {
+        "TRANSFORM": f"{MODULE}:awaited_list",
+        "CALL__CONCURRENCY": "4",
+        "CALL__RECORDS_MAX": "50",
+    },
+}
 
 
 def gaps(outputs: Iterable[Record]) -> list[str]:
@@ -51,3 +96,10 @@ def gaps(outputs: Iterable[Record]) -> list[str]:
         if record.value != b"%d" % seen[record.key]:
             wrong.append(f"{record.key!r}: {record.value!r} in place of {seen[record.key]}")
     return wrong
+
+
+def grow(record: Record, state: State[bytes]) -> bytes:
+    """Keep as many bytes as the record says, and return how many there were."""
+    before = state.get("bytes", b"")
+    state.set("bytes", bytes(int(record.value or b"0")))
+    return b"%d" % len(before)

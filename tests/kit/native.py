@@ -172,11 +172,10 @@ class Stage:
             takes += [] if take is None else [take]
             assert time.monotonic() < deadline_s, "the native reader lacks records"
         plain = {(m.partition(), m.offset()): m for m in read_all(self._plain, len(records))}
-        return [(take, self._reference(take, plain)) for take in takes]
-
-    def _reference(self, take: Any, plain: dict[tuple[Any, Any], Any]) -> Batch:
-        places = [(fields[3], fields[4]) for fields in take.messages()]
-        return reference([plain[place] for place in places])
+        return [
+            (take, reference([plain[fields[3], fields[4]] for fields in take.messages()]))
+            for take in takes
+        ]
 
 
 def reference(messages: Sequence[Any]) -> Batch:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hapax.core.cluster_state import Right
-from hapax.operations.doctor.acls import kafka_rights
+from hapax.operations.doctor.acls import kafka_rights, state_topics
 from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import LOGIN
 from hapax.settings import Settings, load_settings
@@ -106,4 +106,6 @@ def stand_in(
 
 
 def needed(route: PipelineUnderTest, **more: str | None) -> tuple[Right, ...]:
-    return tuple(right for right in kafka_rights(settings_of(route, **more)) if not right.optional)
+    settings = settings_of(route, **more)
+    rights = kafka_rights(settings, state=state_topics(settings))
+    return tuple(right for right in rights if not right.optional)

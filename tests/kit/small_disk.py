@@ -32,3 +32,7 @@ def fill(disk: Path) -> Path:
                 while file.write(bytes(size_bytes)):
                     pass
     return ballast
+
+
+def make_read_only(disk: Path) -> None:
+    _run(f"mount -o remount,ro {disk}")

@@ -93,7 +93,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     found = {
         item.nodeid: [layer, *rows]
         for item in session.items
-        if (layer := _cheapest(item)) in BY_COST and not _is_left_out(item)
+        if (layer := _cheapest(item)) in BY_COST
+        and not any(mark.args[:1] == (True,) for mark in item.iter_markers("skipif"))
         for rows in [[row for mark in item.iter_markers("row") for row in mark.args]]
     }
     Path(os.environ[_FILE]).write_text(json.dumps(found))
@@ -102,7 +103,3 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _cheapest(item: pytest.Item) -> str:
     order = (*BY_COST, "alone")
     return min((layer_of(item, turn) for turn in (0, 1)), key=order.index)
-
-
-def _is_left_out(item: pytest.Item) -> bool:
-    return any(mark.args[:1] == (True,) for mark in item.iter_markers("skipif"))

@@ -28,13 +28,10 @@ NEVER_RUN = {"pip", "docker", "make", "set", "export", "curl", "python", "python
 NEVER_RUN |= {"kafka-consumer-groups.sh"}
 
 
-def slug(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
 @cache
 def slugs(page: Path) -> list[str]:
-    return [slug(title) for title in re.findall(r"(?m)^#+ (.+)$", page.read_text())]
+    titles = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def current(text: str) -> str:
@@ -139,6 +136,15 @@ def console(text: str, _page: Path) -> Iterator[str]:
         words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
         if words[0].rpartition("/")[2] not in {*NEVER_RUN, "hapax"}:
             yield line
+
+
+def images(text: str, _page: Path) -> Iterator[str]:
+    """Targets and arguments of ``docker build`` are those of the Dockerfile."""
+    known = re.findall(r"(?m)^(?:FROM .+ AS|ARG) (\w+)", (ROOT / "Dockerfile").read_text())
+    for line in re.findall(r"\bdocker build\b([^`\n]*)", text):
+        for name in re.findall(r"--(?:target|build-arg) ([\w-]+)", line):
+            if name not in known:
+                yield name
 
 
 def names(text: str, _page: Path) -> Iterator[str]:

@@ -79,14 +79,11 @@ def _mutants(tests: Tests) -> dict[str, list[str]]:
             f"{mutant.__name__}\t{tests.of(DISK, mutant.__name__)}" for mutant in SPOOL
         ],
         "mutant on brokers": [
-            f"{_must_show(trial.name, trial.expected)}\t{_layer_of(trial.name, tests)}"
-            for trial in REAL
+            f"{_must_show(one.name, one.expected)}\t"
+            f"{tests.of(UNIT, one.name) if one.name in PLANTED_IN_UNITS else MUTANTS_PART}"
+            for one in REAL
         ],
     }
-
-
-def _layer_of(mutant: str, tests: Tests) -> str:
-    return tests.of(UNIT, mutant) if mutant in PLANTED_IN_UNITS else MUTANTS_PART
 
 
 def _plants(tests: Tests) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from tests.meta.statements import (
     current,
     events,
     files,
+    images,
     links,
     metrics,
     names,
@@ -50,6 +51,7 @@ PLANTED: dict[Check, str] = {
     events: "the lines `service_ready` and `nothing_happened`",
     console: "$ hapaxx run",
     names: "`KafkaSource.nothing_at_all`",
+    images: "`docker build --target nothing --build-arg REVISION=1 .`",
 }
 
 

@@ -17,6 +17,7 @@ UNLOGGED = {
     "log_line_dropped",
     "loop_moved",
     "records_wait",
+    "state_measured",
 }
 """Names of ``Events`` that only store a fact, or log under another name."""
 

@@ -44,7 +44,7 @@ def test_every_goal_is_on_the_page_as_reached_missed_or_not_measured():
         )
     ]
     assert listed == goals(results.read(report.KEPT))
-    assert len(listed) == 28
+    assert len(listed) == 40
 
 
 def test_the_picture_of_the_demo_is_what_a_run_gave_and_shows_a_kill_and_a_freeze():

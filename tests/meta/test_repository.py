@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import hapax
+from bench import demo
 from tests.deploy import generated
 from tests.fault.reporting import report
+from tests.gate import full
 from tests.world import programs, rounds, tables
 
 ROOT = Path(__file__).parents[2]
@@ -286,3 +288,8 @@ def test_the_readme_is_short_and_says_what_the_recorded_runs_found():
     text = report.README.read_text()
     assert len(text.split()) <= 1200
     assert f"<!-- proof -->{report.sentence(report.PAGE.read_text())}<!-- /proof -->" in text
+    least, most = re.findall(r"(\d) to (\d) minutes, set-up included", text)[0]
+    assert int(least) <= full.recorded()["beside"]["test"]["seconds"] / 60 <= int(most)
+    [after_set_up] = re.findall(r"s the first time, then (\d+) s", text)
+    published = demo.figures((ROOT / "docs/demo.svg").read_text())["seconds"]
+    assert published < int(after_set_up) < published * 1.2  # brokers start before

@@ -25,6 +25,7 @@ from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRun
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
 from hapax.engines.recovery import Recovery
+from hapax.engines.state_restore import Keyed
 from hapax.engines.suspects import Suspects
 from hapax.engines.worker import Worker
 from hapax.telemetry.events import Events
@@ -34,6 +35,7 @@ from hapax.testing.transaction import MemoryTransaction
 from tests.kit.doubles import CrashError
 from tests.simulation.business import DEAD, OUT, RETRY
 from tests.simulation.chance import BUSINESS, CLAIMS, REQUESTS, Strike
+from tests.simulation.keyed import assemble_state, call_elsewhere, function_of
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -323,10 +325,13 @@ WINDOW_BATCHES = 4
 class _Elsewhere:
     """Another process for records under suspicion; who kills ours ends it as well."""
 
-    def __init__(self, process: Process, retrying: Retrying) -> None:
+    def __init__(self, process: Process, retrying: Retrying, keyed: Keyed | None) -> None:
+        self._process, self._retrying, self._keyed = process, retrying, keyed
         self._transformer = Transformer(process.work, 1, retrying)
 
     def call(self, records: Sequence[Record]) -> list[Result]:
+        if self._keyed is not None:
+            return call_elsewhere(self._process, self._keyed.state, records, self._retrying)
         return [self._transformer.apply(record) for record in records]
 
     def close(self) -> None:
@@ -366,9 +371,13 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
     topic = RetryTopic(RETRY, frozenset(["in"])) if options.later else None
     retrying = Retrying(topic=topic, later_attempts=100)
     source = _source(world, process, topic)
+    shared = Shared(events, clock, process.lifecycle)
+    keyed = process.keyed = None
+    if options.stateful:
+        keyed = process.keyed = assemble_state(world, process, shared)
     isolation = Isolation(
-        Transformer(process.work, 1, retrying),
-        _Elsewhere(process, Retrying(topic=topic)),
+        Transformer(function_of(process, keyed) if keyed else process.work, 1, retrying),
+        _Elsewhere(process, Retrying(topic=topic), keyed),
         on_death=lambda record, _how, _deaths: world.judge.note("condemned", str(record)),
         on_failure=lambda _reason: None,
     )
@@ -386,9 +395,9 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         else LaterCalls(isolation, retrying, now_ms=partial(_now_ms, world)),
         planner=Planner(Destinations("app", OUT, DEAD, topic)),
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
+        state=keyed and keyed.state,
     )
     core = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=process.interrupt)
-    shared = Shared(events, clock, process.lifecycle)
     limits = Limits(
         retry=retry,
         producer_fences=FenceBudget(process.instance, 5),
@@ -425,4 +434,5 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
         runner: BatchRunner = WindowRunner(*parts, windowing=windowing, **around)
     else:
         runner = BatchRunner(*parts, **around)
-    return source, transaction, Worker(shared, runner, recovery, ends)
+    holds = [] if keyed is None else [keyed.hold]
+    return source, transaction, Worker(shared, runner, recovery, ends, holds)

@@ -4,6 +4,7 @@ from typing import Any
 from zlib import crc32
 
 from hapax.core.records import Output, Record
+from hapax.core.state import State
 
 BYTES_MAX = 400
 OUT, DEAD, RETRY = "out", "dead", "retry"
@@ -28,6 +29,31 @@ def work(record: Record) -> Any:
     if value.startswith(b"large"):
         return [Output(value), Output(b"x" * (BYTES_MAX + 1))]
     return Output(value.upper())
+
+
+TTL_S = 0.4
+
+
+def keep(record: Record, state: State[Any], *, filtered: bool) -> Any:
+    """Count by key, and answer with the counts; ``filtered``: also what leaves no output.
+
+    What fails changes the state as well: nothing must come of that.
+    """
+    value = record.value or b""
+    if value.startswith(b"filter") and not filtered:
+        return None
+    state.set("count", count := state.get("count", 0) + 1)
+    if crc32(value) % 5 == 0:
+        state.delete("total")
+    state.set("total", total := state.get("total", 0) + record.offset)
+    recent = state.get("recent", 0) + 1
+    if crc32(value) % 3:
+        state.set("recent", recent, ttl=TTL_S)
+    if value.startswith(b"large") and crc32(value) % 2:
+        state.set("large", bytes(BYTES_MAX))
+    answer = work(record)
+    outputs = answer if isinstance(answer, list) else [answer] if answer else []
+    return [Output((one.value or b"") + b"=%d,%d,%d" % (count, total, recent)) for one in outputs]
 
 
 def asks_until_s(value: bytes) -> float:

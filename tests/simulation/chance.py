@@ -8,12 +8,15 @@ import msgspec
 from tests.simulation.options import Options
 
 STEPS, REQUESTS, CLAIMS, BUSINESS = "step", "request", "claims", "business"
+KEPT, APPLY = "kept", "apply"
 _ANYWHERE = ("crash", "freeze", "claims", "brokers", "silence", "twin", "spare", "signal")
 _HERE = {
-    STEPS: (*_ANYWHERE, "error", "error", "error", "double join"),
+    STEPS: (*_ANYWHERE, "error", "error", "error", "double join", "disk", "compacted"),
     REQUESTS: (*_ANYWHERE, "crash", "doubt", "doubt", "doubt", "late", "unanswered"),
     CLAIMS: (*_ANYWHERE, "claims", "claims"),
     BUSINESS: (*_ANYWHERE, "slow", "slow", "slow"),
+    KEPT: (*_ANYWHERE, *["disk"] * 3, "compacted"),
+    APPLY: ("behind",),
 }
 
 
@@ -65,7 +68,8 @@ class Chance:
             if found is not None:
                 self.struck[key] = found
             return found
-        if not self._left or self._random.random() > self._rate:
+        rate = max(0.5, self._rate) if where == APPLY else self._rate  # there are few of them
+        if not self._left or self._random.random() > rate:
             return None
         if self._quiet_s and now_s % self._quiet_s > self._quiet_s / 2:
             return None

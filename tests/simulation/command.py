@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.options import FAULTS, Options
+from tests.simulation.options import FAULTS, KEPT_FAULTS, Options
 from tests.simulation.play import Schedule, found_by, play, shrink
 
 # -- What a run is told as: a table of counts, and a defect as the steps that lead to it ---
@@ -39,12 +39,15 @@ WORDS = {
     "claims_unavailable": "holds for claims",
     "claims ahead": "claims answered before they were waited for",
     "claims given up": "claims given up with their batch",
+    "state_restored": "partitions whose state was read",
+    "tails read": "of these from where a store was",
+    "moved back": "groups moved back over their state",
 }
 
 
 def table(schedules: int, seconds: float, counts: Counter[str]) -> str:
     rows = [("schedules", schedules), *((text, counts[name]) for name, text in WORDS.items())]
-    rows += [(f"fault: {kind}", counts[kind]) for kind in FAULTS]
+    rows += [(f"fault: {kind}", counts[kind]) for kind in (*FAULTS, *KEPT_FAULTS)]
     rows += [(name, count) for name, count in sorted(counts.items()) if name.startswith("late ")]
     rows += [(name, count) for name, count in sorted(counts.items()) if name.startswith("left: ")]
     lines = [f"{text:<40} {count:>12,}" for text, count in rows]
@@ -74,9 +77,10 @@ def describe(schedule: Schedule, kinds: Sequence[str]) -> str:
 def _setting(options: Options) -> list[str]:
     members = "static" if options.static else "dynamic"
     claims = "on" if options.claims else "off"
+    state = ", state" if options.stateful else ""
     return [
         f"{options.workers} workers ({members}), {options.partitions} partitions",
-        f"{options.group} group, batches of {options.batch_max}, claims {claims}",
+        f"{options.group} group, batches of {options.batch_max}, claims {claims}{state}",
         *(
             f"input at {item.at_s:.3f} s, partition {item.partition}: {item.end}"
             f" {b' '.join(item.values).decode()}"

@@ -7,6 +7,7 @@ from hapax.core.headers import Retried
 from hapax.core.records import Coordinates, Progress, Record
 from hapax.testing.broker import MemoryBroker
 from tests.simulation.business import DEAD, OUT, RETRY, Effect, event_of, expected
+from tests.simulation.keyed import KEPT_TOPIC, KeptJudge
 
 # -- Records that wait for a later try, held against the promise at every commit -----------
 
@@ -60,6 +61,7 @@ class Judge:
     """Watches a broker. ``found``: violations as (class, text), in order of their discovery."""
 
     def __init__(self, broker: MemoryBroker) -> None:
+        self.kept: KeptJudge | None = None
         self.found: list[tuple[str, str]] = []
         self.commits = 0
         self._broker = broker
@@ -88,11 +90,15 @@ class Judge:
         ]
         waiting = [record for record in visible if record.topic == RETRY]
         ended = self._waits.judge(waiting, filter(None, map(self._input, passed)), self.note)
-        finals = [record for record in visible if record.topic != RETRY]
+        finals = [record for record in visible if record.topic not in {RETRY, KEPT_TOPIC}]
         for source, effects in self._sources(finals).items():
             self._judge_effects(source, effects)
         for done in [*(each for each in passed if each.topic != RETRY), *ended]:
             self._judge_done(done)
+        if self.kept is not None:
+            there = [record for record in map(self._input, passed) if record is not None]
+            changes = [record for record in visible if record.topic == KEPT_TOPIC]
+            self.kept.judge(there, self._effects, changes, offsets)
 
     def _sources(self, visible: Sequence[Record]) -> Mapping[Coordinates, list[Effect]]:
         found: dict[Coordinates, list[Effect]] = defaultdict(list)
@@ -123,6 +129,8 @@ class Judge:
             self.note("phantom", f"effect of {source}, which no reader sees")
             return
         wanted = expected(record.value or b"")
+        if self.kept is not None:  # which judges what it adds to them
+            effects = [(topic, value.partition(b"=")[0]) for topic, value in effects]
         if effects != wanted:
             torn = len(effects) < len(wanted)
             self.note("torn-txn" if torn else "transform", f"{source}: {effects}, not {wanted}")

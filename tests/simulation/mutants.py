@@ -8,18 +8,22 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from hapax.core.call_window import CallQueue, Window
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.keyed_state import KeyedState, changes_of
 from hapax.core.offset_commit import OffsetCommit
 from hapax.core.plan import Planner
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress, TopicPartition
+from hapax.core.state import Changes, State, Stated, changelog_key
 from hapax.core.transform import Transformer
-from hapax.engines import batch_runner
+from hapax.engines import batch_runner, state_restore
 from hapax.engines.batch_runner import BatchRunner, WindowRunner
 from hapax.engines.recovery import Recovery
 from hapax.engines.worker import Worker
+from hapax.state.lmdb_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryLog
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import MemorySource
@@ -112,7 +116,7 @@ def commits_offsets_of_results_that_were_not_produced(
 
 def lets_calls_of_one_key_overlap(patch: Patch) -> None:
     made = CallQueue.__init__
-    patch(CallQueue, "__init__", lambda self, _order, most: made(self, "none", most))
+    patch(CallQueue, "__init__", lambda self, _order, most, **_how: made(self, "none", most))
 
 
 @in_place_of(WindowRunner, "give_up")
@@ -121,6 +125,85 @@ def puts_back_only_what_was_tried(give_up: Any, self: WindowRunner, moved: Any =
     back = give_up(self, moved)
     back.first = {where: at for where, at in back.first.items() if where in tried}
     return back
+
+
+# -- Broken in what becomes of keyed state --------------------------------------------------
+
+
+@in_place_of(KeyedState, "plan")
+def applied_before_the_commit(plan: Any, self: KeyedState, *values: Any) -> None:
+    plan(self, *values)
+    done = {where: at for where, at in values[0].progress.items() if where in self._in_work}
+    self._store.apply(self._planned, done, self._newest)
+
+
+@in_place_of(LmdbStore, "restore")
+def the_tail_of_the_changelog_is_skipped(
+    restore: Any, self: LmdbStore, where: TopicPartition, changes: Changes, row: StatePosition
+) -> None:
+    before = self.row(where)
+    whole = before is None or before.input is None
+    restore(self, where, changes if whole else {}, row)
+
+
+@in_place_of(KeyedState, "plan")
+def expiry_reads_only_the_store(
+    plan: Any, self: KeyedState, made: Any, batch: Batch, results: Any
+) -> None:
+    plan(self, made, batch, results)
+    last = {record.partition: 0 for record in batch.records}
+    due = {entry for entry, _ in self._expired(last, len(results))}
+    keys = {(int.from_bytes(entry[:4], "big"), changelog_key(entry)) for entry in due}
+    made.messages = [
+        replace(one, value=None)
+        if (one.topic, one.partition, one.key) in {(self._topic, *key) for key in keys}
+        else one
+        for one in made.messages
+    ]
+    self._planned |= dict.fromkeys(due)
+
+
+@in_place_of(KeyedState, "plan")
+def all_changes_go_to_one_partition(plan: Any, self: KeyedState, made: Any, *values: Any) -> None:
+    plan(self, made, *values)
+    made.messages = [
+        replace(one, partition=0) if one.topic == self._topic else one for one in made.messages
+    ]
+
+
+@in_place_of(State, "set")
+def changes_outlive_a_call_that_failed(
+    set_: Any, self: State[Any], *values: Any, **how: Any
+) -> None:
+    set_(self, *values, **how)
+    self.batch.update(self.changes)
+
+
+@in_place_of(KeyedState, "settle")
+def positions_move_without_what_was_changed(
+    settle: Any, self: KeyedState, progress: Progress
+) -> None:
+    self._planned = {}
+    settle(self, progress)
+
+
+@in_place_of(Transformer, "apply_all")
+def duplicates_change_the_state(
+    apply_all: Any, self: Transformer, records: Any, interrupt: Any, fates: Any
+) -> Any:
+    others = {index: fate for index, fate in fates.items() if fate is not None}
+    found = apply_all(self, records, interrupt, others)
+    for index in (index for index in fates.keys() - others.keys() if index < len(found)):
+        changes, found[index] = changes_of(found[index]), None
+        if changes is not None:
+            found[index] = Stated()
+            found[index].changes, found[index].at_ms = changes, records[index].timestamp_ms
+    return found
+
+
+def another_incarnation(usable: Any, row: StatePosition, store: Any, *values: Any) -> bool:
+    row.of = store.of
+    return bool(usable(row, store, *values))
 
 
 # -- All of them ---------------------------------------------------------------------------
@@ -287,6 +370,7 @@ def outputs_leave_in_another_order(plan: Any, self: Planner, *values: Any, **nam
 
 
 LOST = ("lost-write",)
+KEPT = ("state", "store")
 TWICE = ("duplicate", "offset-effect")
 
 MUTANTS = {
@@ -307,7 +391,7 @@ MUTANTS = {
     "offset one too low": Mutant(partial(mutants.progress_by, -1), TWICE),
     "reset to latest": Mutant(reset_to_latest, LOST, seed=2),
     "two transactions without gate": Mutant(two_transactions_without_gate, TWICE),
-    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE), seed=6),
+    "no fence on doubt": Mutant(no_fence_on_doubt, (*LOST, *TWICE), seed=69),
     "a begin that does not refuse": Mutant(
         a_begin_that_does_not_refuse, LOST, directed="stopped in doubt"
     ),
@@ -317,14 +401,14 @@ MUTANTS = {
     "no place for partitions never committed": Mutant(
         rewind_without_a_place_for_partitions_never_committed, LOST, seed=21
     ),
-    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=6),
+    "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=323),
     "twins are not dropped": Mutant(
         replaced(MemoryClaims, "claim", lambda _self, *_claims: {}), ("repeated",)
     ),
     "the generation of claims before is not asked": Mutant(
         replaced(MemoryClaims, "_found", lambda self, claim: self._newest().get(claim)),
         ("repeated",),
-        seed=258,
+        seed=462,
     ),
     "claims go into the oldest generation": Mutant(
         claims_go_into_the_oldest_generation, ("repeated",), seed=462
@@ -344,7 +428,7 @@ MUTANTS = {
         directed="came back in between",
     ),
     "where a batch taken ahead began is forgotten": Mutant(
-        where_it_began_is_forgotten, LOST, seed=6
+        where_it_began_is_forgotten, LOST, seed=27
     ),
     "partitions that came back are read from where they were": Mutant(
         read_from_where_it_began_although_it_moved, TWICE, directed="came back in between"
@@ -369,6 +453,28 @@ MUTANTS = {
     ),
     "the end passes those that wait": Mutant(the_end_passes_those_that_wait, LOST, seed=5),
     "dead letters are not written": Mutant(dead_letters_are_not_written, LOST, seed=26),
+    "state is applied before the commit": Mutant(applied_before_the_commit, KEPT, seed=2),
+    "the tail of the changelog is skipped": Mutant(
+        the_tail_of_the_changelog_is_skipped, KEPT, seed=2
+    ),
+    "what a batch has changed outlives its abort": Mutant(
+        replaced(KeyedState, "clear", lambda self: self._in_work.clear()), KEPT, seed=6
+    ),
+    "expiry reads only the store": Mutant(expiry_reads_only_the_store, KEPT, seed=266),
+    "all changes go to one partition": Mutant(all_changes_go_to_one_partition, KEPT, seed=6),
+    "changes outlive a call that failed": Mutant(
+        changes_outlive_a_call_that_failed, KEPT, seed=179
+    ),
+    "positions move without what was changed": Mutant(
+        positions_move_without_what_was_changed, KEPT, seed=2
+    ),
+    "duplicates change the state": Mutant(duplicates_change_the_state, KEPT, seed=2),
+    "nothing asks where the store is": Mutant(
+        replaced(KeyedState, "begin", lambda self, *_: self.put_back()), KEPT, seed=2
+    ),
+    "a store of another incarnation is read on": Mutant(
+        in_place_of(state_restore, "_usable")(another_incarnation), KEPT, seed=7
+    ),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }
 

@@ -21,6 +21,9 @@ FAULTS = (
     "double join",
 )
 """Kinds of faults. A seed draws a subset of them."""
+KEPT_FAULTS = ("behind", "disk", "compacted")
+"""Of what is kept, where business code keeps something (keyed.py); behind: a crash before a store
+has what is committed."""
 _OFTEN = (*FAULTS, "crash", "freeze", "silence", *["doubt", "unanswered"] * 3, "late", "error")
 KINDS = (*[""] * 14, *["two"] * 4, "boom", "boom", "filter", "filter", "large", "bad")
 """What business code and brokers make of a record: see business.py."""
@@ -50,6 +53,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     later           business code asks for later tries (business.py)
     quiet_s         no fault strikes in the second half of each such time; 0: no rest
     window          calls in flight at most; 0: one record after the other
+    stateful        business code keeps state, and the group is moved back at the end
     """
 
     partitions: int = 1
@@ -72,6 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     later: bool = False
     window: int = 0
+    stateful: bool = False
 
 
 def draw(random: Random) -> Options:
@@ -79,7 +84,7 @@ def draw(random: Random) -> Options:
     group = random.choice(("classic", "classic", "consumer"))
     static = group == "classic" and random.random() < 0.6
     count = random.choice((0, 1, 1, 2, 2, 3, 3, 5, 8, len(FAULTS)))
-    return Options(
+    options = Options(
         partitions=partitions,
         workers=random.choice((1, 2, 2, 3)),
         group=group,
@@ -100,6 +105,14 @@ def draw(random: Random) -> Options:
         items=tuple(_backlog(random, _items(random, partitions))),
         later=random.random() < 0.25,  # the last choice: schedules of before stay what they were
         window=random.choice((0, 0, 1, 2, 8)),
+    )
+    if options.later or options.window or random.random() < 0.3:
+        return options
+    more = tuple(random.sample(KEPT_FAULTS, random.randrange(4)))
+    others = options.faults if random.random() < 0.6 else ("crash",)
+    batch_max = random.randrange(1, 4)
+    return msgspec.structs.replace(
+        options, stateful=True, faults=(*others, *more), batch_max=batch_max
     )
 
 

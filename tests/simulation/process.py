@@ -12,11 +12,13 @@ from hapax.testing.source import InjectedFault
 from tests.kit.doubles import CrashError
 from tests.simulation import business
 from tests.simulation.assembly import assemble
-from tests.simulation.chance import BUSINESS, REQUESTS, STEPS
+from tests.simulation.chance import APPLY, BUSINESS, KEPT, REQUESTS, STEPS
 from tests.simulation.scheduler import START_S
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
+    from hapax.core.state import State
+    from hapax.engines.state_restore import Keyed
     from tests.simulation.chance import Strike
     from tests.simulation.world import World
 
@@ -34,6 +36,7 @@ class Process:
         self.kept = kept
         self.left = ""
         self.killed = False
+        self.keyed: Keyed | None = None
         self._world = world
         self._steps = 0
         self._frozen = False
@@ -44,6 +47,10 @@ class Process:
             world.scheduler, self.interrupt, timeout_s=world.options.shutdown_s, wait=self.pause
         )
         self._source, self._transaction, self._worker = assemble(world, self)
+
+    @property
+    def epoch(self) -> int | None:
+        return self._transaction._epoch
 
     # -- the process ----------------------------------------------------------------------
 
@@ -81,9 +88,14 @@ class Process:
             if not self.lifecycle.stopping:
                 self._worker.run()
         except errors.StopError:
-            self._source.close()
+            self._close()
             raise
+        self._close()
+
+    def _close(self) -> None:
         self._source.close()
+        if self.keyed is not None:
+            self.keyed.hold.close()
 
     def _open(self) -> None:
         """Register the producer and join, as the start of the service does."""
@@ -137,11 +149,11 @@ class Process:
                 self.lifecycle.stop("SIGTERM")
             case "freeze" if where != REQUESTS:
                 self.freeze(strike.seconds)
-            case "crash" if where != REQUESTS:
+            case "behind" | "crash" if where != REQUESTS:
                 raise CrashError
             case "claims":
                 self._strike_claims(strike)
-            case "brokers" | "twin" | "spare":
+            case "brokers" | "twin" | "spare" | "compacted" | "disk":
                 world.strike(strike, self)
         return strike
 
@@ -172,13 +184,24 @@ class Process:
             self._world.fence_causes += 1
         return InjectedFault(error, after=strike.seconds > 0.5)
 
+    def at_disk(self, step: str) -> None:
+        """Before and after a step of the store, or of reading its changelog."""
+        self.struck(APPLY if step == "apply" else KEPT, step)
+
+    def work_and_keep(self, record: Record, state: State[Any]) -> Any:
+        self._meet(record)
+        return business.keep(record, state, filtered=not self._world.options.claims)
+
     def work(self, record: Record) -> Any:
+        self._meet(record)
+        return self.answer(record)
+
+    def _meet(self, record: Record) -> None:
         strike = self.struck(BUSINESS, f"record {record.offset}")
         if strike is not None and strike.kind == "slow":
             self.pause(strike.seconds)
         if self._world.scheduler.now_s >= self._alarm_s:
             self.interrupt.due = True
-        return self.answer(record)
 
     def answer(self, record: Record) -> Any:
         """Do what business code does, in no time."""

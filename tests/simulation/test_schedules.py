@@ -11,7 +11,7 @@ from tests.kit.turn import first, of_this_turn
 from tests.simulation.command import main
 from tests.simulation.directed import DIRECTED
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.options import FAULTS
+from tests.simulation.options import FAULTS, KEPT_FAULTS, Item, Options
 from tests.simulation.play import fails, found_by, play, shrink
 from tests.simulation.spool.mutants import MUTANTS as SPOOL_MUTANTS
 from tests.simulation.spool.play import WrongError, play as play_spool
@@ -32,6 +32,8 @@ def test_whatever_goes_wrong_every_record_has_its_effect_once_and_in_order():
 
     for kind in FAULTS:
         assert counts[kind] > least(50), f"too few faults of kind {kind}: {counts}"
+    for kind in (*KEPT_FAULTS, "tails read", "disk older", "disk foreign", "moved back"):
+        assert counts[kind] > least(10), f"{kind}: {counts}"
     assert counts["later tries"] > least(500), counts
     for late in ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"):
         assert counts[f"late {late} accepted"] > least(10), late
@@ -48,6 +50,12 @@ def test_directed_schedules_meet_their_moment_and_break_nothing(name):
         assert not outcome.found, f"{schedule.strikes}: {outcome.found}"
         met += outcome.struck == schedule.strikes
     assert met
+
+
+def test_what_was_aborted_lets_nothing_expire_before_those_that_are_committed():
+    items = (Item(0.05, 0, (b"11/1", b"8/2", b"bad6/1")), Item(0.58, 0, (b"two1/0",)))
+    options = Options(batch_max=2, latency_s=0.05, items=items, stateful=True)
+    assert not play(0, options).found
 
 
 def test_a_seed_is_one_schedule():

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from random import Random
+from zlib import crc32
 
 from greenlet import greenlet  # type: ignore[import-untyped]
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import Clock
-from hapax.core.records import Record
+from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims
+from tests.kit.doubles import CrashError
 from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
 from tests.simulation.chance import Chance, Strike
 from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
 from tests.simulation.judge import Judge
+from tests.simulation.keyed import KEPT_TOPIC, Disks, KeptJudge, compact, threads
 from tests.simulation.options import Item, Options
 from tests.simulation.process import Process
 from tests.simulation.scheduler import START_S, STEPS_MAX, Scheduler
@@ -27,6 +31,7 @@ CONTROL_S = 0.1
 CALM_MAX_S = 80.0
 LIVES_MAX = 60
 RESTART_S = 0.1
+KEYS = 3
 HOUR_MS = 3_600_000
 CLOCK_MOVE_S = 1_160.0
 """Three of them and a schedule are less than the hour for which ids are remembered."""
@@ -61,10 +66,11 @@ class World:
         self.emptied = 0
         self._random = Random(seed + 1)
         self._processes: list[Process] = []
+        self._greenlets: dict[greenlet, Process] = {}
         self._late = 0
         self._upstream = len(options.items)
         self._calm_s = 0.0
-        self._leaving = False
+        self._leaving = self._moved_back = False
         self._build()
 
     def _build(self) -> None:
@@ -74,6 +80,8 @@ class World:
         if options.later:
             topics[RETRY] = RETRY_PARTITIONS
             inputs.append(RETRY)
+        if options.stateful:
+            topics[KEPT_TOPIC] = options.partitions
         self.broker = MemoryBroker(
             topics,
             inputs=inputs,
@@ -94,9 +102,40 @@ class World:
         self.claims = _aged_claims(clock) if options.claims else None
         self._clock_moves = 0
         self.judge = Judge(self.broker)
+        self.disks = Disks(self)
+        self.kept = KeptJudge(self.judge.note, self.broker)
+        self.placed: list[Callable[[tuple[str, int], int, int], None]] = []
+        if options.stateful:
+            self.judge.kept = self.kept
+            self.kept.filtered = not options.claims
+            self._produce = self.broker.produce
+            self.broker.produce = self._produce_kept  # type: ignore[method-assign] # of this one
         events = Counter(event_of(value) for item in options.items for value in item.values)
         self.judge.expect(events)
         self.broker.watch = self.judge.watch
+
+    def _produce_kept(
+        self, name: tuple[str, int], where: TopicPartition, first: int, messages: Sequence[Message]
+    ) -> None:
+        """Let who has sent to the changelog hear where that is: its delivery report."""
+        log = self.broker.logs[where]
+        before = log.end
+        self._produce(name, where, first, messages)
+        if where[0] == KEPT_TOPIC and log.end > before:
+            for offset, message in enumerate(messages[before - log.end :], before):
+                if message.value is None:
+                    self.kept.tombstones[Coordinates(*where, offset)] = self.scheduler.now_s
+            for placed in self.placed:
+                placed(name, where[1], log.end)
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Let time pass in a process or a thread of it; it may be over afterwards."""
+        self.scheduler.sleep(seconds)
+        if process.killed or process.left:
+            raise CrashError
+
+    def process_of(self, running: greenlet) -> Process:
+        return self._greenlets[running]
 
     def _instance_of(self, name: str) -> str | None:
         return name.rpartition(".")[0] if self.options.static else None
@@ -105,6 +144,10 @@ class World:
 
     def run(self) -> list[tuple[str, str]]:
         """Play to the end; return violations as (class, text)."""
+        with threads(self) if self.options.stateful else nullcontext():
+            return self._play()
+
+    def _play(self) -> list[tuple[str, str]]:
         for number, item in enumerate(self.options.items):
             self._at(START_S + item.at_s, partial(self._write, number, item))
         for number in range(self.options.workers):
@@ -117,6 +160,8 @@ class World:
             self.scheduler.now_s += 2 * self.options.transaction_timeout_s
             self.broker.expire()
             self.judge.finish(claims=self.claims is not None, emptied=self.emptied)
+            if self.kept.reach and not self.judge.found:
+                self._move_back()
         for process in self._processes:
             process.killed = True
         self.scheduler.release()
@@ -126,6 +171,26 @@ class World:
         self.counts["aborted records hidden"] = sum(log.hidden for log in self.broker.logs.values())
         self.counts["steps"] = self.scheduler.steps
         return self.judge.found
+
+    def _move_back(self) -> None:
+        """Move the group over what has changed the state: whoever comes next must refuse."""
+        where = self._random.choice(sorted(self.kept.reach))
+        back = self._random.randrange(self.kept.reach[where] + 1)
+        if self.disks.reads_on("w0", where, back, self.broker):
+            return
+        self.broker.committed[where] = back
+        self.tell(f"{where} is moved back to {back}")
+        self.broker.watch = self._followed
+        self.scheduler.stopped, self._moved_back = False, True
+        process = self._start("w0", kept=False)
+        self.scheduler.run(self.scheduler.now_s + CALM_MAX_S / 4)
+        self.count("moved back")
+        if not process.left.startswith("GroupMovedBackError"):
+            self.judge.note("state", f"the group was moved back, and it ended so: {process.left}")
+
+    def _followed(self, visible: Sequence[Record], _offsets: Mapping[TopicPartition, int]) -> None:
+        if visible:
+            self.judge.note("state", f"{visible} came of a group that was moved back")
 
     def latency(self) -> float:
         """Return how long a request, or its answer, is under way."""
@@ -188,8 +253,10 @@ class World:
         producer = None if item.end == "plain" else f"upstream-{number}"
         for value in item.values:
             headers = (("id", event_of(value)),)
-            key = event_of(value)
-            log.append(value, key=key, headers=headers, timestamp_ms=0, producer=producer)
+            key, now_ms = event_of(value), 0
+            if self.options.stateful:
+                key, now_ms = b"k%d" % (crc32(key) % KEYS), int(self.scheduler.now_s * 1000)
+            log.append(value, key=key, headers=headers, timestamp_ms=now_ms, producer=producer)
         if producer is None:
             self._upstream -= 1
         else:
@@ -201,13 +268,16 @@ class World:
 
     # -- processes ------------------------------------------------------------------------
 
-    def _start(self, instance: str, *, kept: bool = True) -> None:
+    def _start(self, instance: str, *, kept: bool = True) -> Process:
         self.counts["starts"] += 1
         process = Process(self, instance, self.counts["starts"], kept=kept)
         self.tell(f"{process.name} starts")
         self._processes.append(process)
-        self._at(self.scheduler.now_s, greenlet(process.main, self.scheduler.hub))
+        main = greenlet(process.main, self.scheduler.hub)
+        self._greenlets[main] = process
+        self._at(self.scheduler.now_s, main)
         self._at(self.scheduler.now_s, process.beat)
+        return process
 
     def ended(self, process: Process) -> None:
         """Take note that a process is gone; the supervisor starts it again."""
@@ -242,6 +312,7 @@ class World:
             )
             or (reason.startswith("StopError") and process.lifecycle.stopping)
             or (reason.startswith("PreflightError") and self.brokers_away_until_s)
+            or (reason.startswith("GroupMovedBackError") and self._moved_back)
         )
         if not explained:
             self.judge.note("undefined-exit", f"{process.name}: {reason}")
@@ -255,6 +326,12 @@ class World:
             case "twin":
                 self.fence_causes += 1
                 self._start(process.instance, kept=False)
+            case "disk":
+                self.disks.harm(strike, process)
+                if strike.seconds > 0.1:
+                    raise CrashError
+            case "compacted":
+                compact(self.broker, self.kept.tombstones, self.scheduler.now_s)
             case "spare":
                 self._start(f"s{self.counts['starts']}", kept=False)
 

@@ -3,19 +3,23 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Message
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
-from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender
+from bench.contenders import COUNTING, FUNCTION, NATIVE, PYTHON, Contender
 from bench.course import THROUGHPUT, Plan
+from bench.keeping import entry, kept
 from bench.measure import VoidRunError
-from bench.peers.contenders import PLAIN, Peer
+from bench.peers.contenders import PLAIN, STREAMS_COUNTING, Peer
 from bench.peers.environments import MissingError
 from bench.report.goals import goals
 from bench.report.tables import goals_table
+from bench.state import KEPT, LOST, NONE, STATELESS
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
+from hapax.core.state import entry_of, prefix_of
 from hapax.core.transform import load_form
 
 RECORDS = 3
@@ -78,6 +82,20 @@ def test_a_run_with_a_wrong_output_or_headers_that_it_should_not_have_is_void(wr
         judge(wrong)
     with pytest.raises(VoidRunError, match="should not have"):
         judge(outputs(), source=None)
+
+
+def test_the_outputs_of_a_count_are_held_to_how_often_their_key_has_come():
+    checker = traffic.Checker(RECORDS, "in", 2, counted=True)
+    checker.take(output(0, value=traffic.value(0, 7) + bytes(7) + b"\1"))
+    with pytest.raises(VoidRunError, match="record 1 has the count 2"):
+        checker.take(output(1, value=traffic.value(1, 7) + bytes(7) + b"\2"))
+
+
+def test_the_changelog_that_is_restored_has_what_the_service_writes():
+    key, value = entry(7)
+    assert entry_of(3, key) == prefix_of(3, b"key-7") + b"kept"
+    assert msgspec.msgpack.decode(value) == kept(7)
+    assert len(value) == 100
 
 
 def run(cpu: float, rate: float = 1.0) -> results.Run:
@@ -258,6 +276,25 @@ def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow():
     table = report.tables_of(measured)
     assert f"| {calls.HALF.name} | 5,700 | 0.89 | 90 |" in table
     assert f"| 3,200 | {calls.HALF.name} | 20.0 | 50.0 |" in table
+
+
+def test_goals_of_state_are_judged_within_rounds_and_recovery_against_a_start_without_state():
+    who = (STATELESS, COUNTING, STREAMS_COUNTING)
+    runs = {each.name: [run(cpu)] for each, cpu in zip(who, (4, 6, 30), strict=True)}
+    paced = {each.name: [{"p50_ms": ms}] for each, ms in zip(who, (5.0, 6.5), strict=False)}
+    one = {"all_ms": 1.0, "own_mb": 60.0, "files_mb": 20.0}
+    back: results.Runs = {
+        NONE: [{**one, "first_ms": 700.0}],
+        LOST: [{**one, "first_ms": 9000.0, "keys_per_s": 100_000.0}, None],
+        KEPT: [{**one, "first_ms": 1600.0}],
+    }
+    sizes = {"sizes": [{"keys": 10_000, "runs": back}]}
+    parts = {"state": {"runs": runs, "rates": [{"rate": 1000, "runs": paced}]}, "recovery": sizes}
+    judged = [goal for goal in goals(results.Results(parts=parts)) if goal.found is not None]
+    assert [goal.found for goal in judged] == [1.5, 1.0, 1.5, 900.0, 100_000.0, 60.0]
+    assert [goal.reached for goal in judged] == [True, True, False, True, False, True]
+    table = report.tables_of(results.Results(parts={"recovery": sizes}))
+    assert f"| 10,000 | {KEPT} | 1,600 | 1 |  | 60 | 20 |" in table
 
 
 # What the small benchmarks make of a run: ratios of a pair, steps and stalls from log lines.

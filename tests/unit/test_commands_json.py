@@ -143,6 +143,7 @@ def moving() -> SimpleNamespace:
         adopt=lambda _group: (MOVES, adopting),
         members=lambda: {"i-0": "/10.0.0.1"},
         carry_out=lambda *_, **__: 5,
+        state=lambda *_, **__: SimpleNamespace(remark=""),
         dead_letter=lambda *_: True,
     )
 

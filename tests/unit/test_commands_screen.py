@@ -13,16 +13,7 @@ from operator import itemgetter
 import pytest
 import typer
 
-from hapax.commands.screen import (
-    age_text,
-    moment_text,
-    point_ms,
-    print_json,
-    printable,
-    refusals,
-    show,
-    typed,
-)
+from hapax.commands import screen
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, HapaxError, PreflightError
 from tests.kit.commands import run_captured
@@ -35,15 +26,15 @@ STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
 
 
 def test_what_a_terminal_would_obey_is_escaped_in_text_json_and_tables_and_the_rest_stays(capsys):
-    assert printable("plain [bold] ä 語") == "plain [bold] ä 語"
-    assert printable(STRANGE).isprintable()
-    assert printable(b"\xff\x1bok") == "\\xff\\x1bok"
+    assert screen.printable("plain [bold] ä 語") == "plain [bold] ä 語"
+    assert screen.printable(STRANGE).isprintable()
+    assert screen.printable(b"\xff\x1bok") == "\\xff\\x1bok"
     value = {"text": STRANGE, "language": "\U000e0001"}
-    print_json(value)
+    screen.print_json(value)
     shown = capsys.readouterr().out
     assert shown.replace("\n", "").isprintable()
     assert json.loads(shown) == value
-    show([("x[red]\x1b[0m", 7_000)], {"name": itemgetter(0), "count": itemgetter(1)})
+    screen.show([("x[red]\x1b[0m", 7_000)], {"name": itemgetter(0), "count": itemgetter(1)})
     shown = capsys.readouterr().out
     assert "x[red]\\x1b[0m" in shown
     assert "7,000" in shown
@@ -157,11 +148,11 @@ def test_progress_elsewhere_is_plain_lines_and_none_of_short_work(dumb):
     ],
 )
 def test_an_error_is_one_sentence_per_problem_and_a_code(error, code, problems, capsys):
-    with pytest.raises(typer.Exit) as left, refusals():
+    with pytest.raises(typer.Exit) as left, screen.refusals():
         raise error
     assert left.value.exit_code == code
     assert capsys.readouterr().err.splitlines() == problems
-    with pytest.raises(typer.Exit) as left, refusals(as_json=True):
+    with pytest.raises(typer.Exit) as left, screen.refusals(as_json=True):
         raise error
     assert left.value.exit_code == code
     told = capsys.readouterr()
@@ -183,13 +174,13 @@ def test_an_error_is_one_sentence_per_problem_and_a_code(error, code, problems, 
     ],
 )
 def test_ages_are_short(seconds, text):
-    assert age_text(seconds) == text
+    assert screen.age_text(seconds) == text
 
 
 def test_a_moment_is_utc_and_words_that_are_no_times_are_named_with_their_option():
-    assert moment_text(1_896_091_200_123) == "2030-01-31T12:00:00.123Z"
-    assert moment_text(1 << 62) == f"{1 << 62} ms"
+    assert screen.moment_text(1_896_091_200_123) == "2030-01-31T12:00:00.123Z"
+    assert screen.moment_text(1 << 62) == f"{1 << 62} ms"
     with pytest.raises(ConfigurationError, match="--until soon"):
-        point_ms("--until", "soon")
+        screen.point_ms("--until", "soon")
     with pytest.raises(ConfigurationError, match="--interval 2"):
-        typed("--interval", "2", duration_ms)
+        screen.typed("--interval", "2", duration_ms)

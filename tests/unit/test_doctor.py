@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -38,6 +39,7 @@ from tests.kit.doctor import (
     with_process,
     with_retry,
     with_sample,
+    with_state,
     with_topic,
 )
 
@@ -114,6 +116,11 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("claim-ttl", WARN, with_topic("in", retention__ms="-1")),
     ("claim-ttl", FAIL, with_log("in", committed=7, since={8 * DAY_MS: 8})),
     ("dead-letter-retention", WARN, with_topic("dead", retention__ms=str(DAY_MS))),
+    ("state-changelog", FAIL, with_state(1)),
+    ("state-changelog", FAIL, with_state(cleanup__policy="compact,delete")),
+    ("state-changelog", WARN, with_state(delete__retention__ms=str(HOUR_MS - 1))),
+    ("durability", WARN, with_state(min__insync__replicas="1")),
+    ("state-disk", WARN, with_state(folder=None)),
     ("retry-topic", FAIL, with_retry(LEVELS - 1)),
     ("retry-topic", FAIL, with_retry(retention__ms=str(DAY_MS))),
     ("retry-topic", WARN, with_retry(retention__ms=str(2 * DAY_MS))),
@@ -355,6 +362,15 @@ def test_a_check_that_fails_itself_does_not_hide_the_others():
     found = list(judge(healthy(), checks))
     assert [one.verdict for one in found] == [Verdict.UNTOLD, Verdict.PASS]
     assert "KeyError" in found[0].saw
+
+
+def test_state_needs_a_topic_and_a_folder_that_take_all_of_it(monkeypatch):
+    assert troubles(judged(with_state()(healthy()))) == {}
+    found = judged(with_state(0)(healthy()))
+    (saw,) = [one.saw for one in found if one.check == "state-changelog"]
+    assert saw.startswith("topic shop-state, which keeps its state, does not exist")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1 << 19))
+    assert troubles(judged(with_state()(healthy()))) == {"state-disk": WARN}
 
 
 def test_the_page_has_a_row_for_each_check_in_their_order_and_says_what_planted_faults_come_to():

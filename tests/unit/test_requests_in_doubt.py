@@ -11,30 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import ended_clients, native_build
+from tests.kit import ended_clients, native_build, requests_hooks as hooks
 from tests.kit.commands import output_of, run_captured
-from tests.kit.requests_hooks import (
-    BAD_MSG,
-    PURGE_INFLIGHT,
-    PURGE_QUEUE,
-    RETRY,
-    SOURCES,
-    TIMED_OUT,
-    TIMED_OUT_QUEUE,
-    TRANSPORT,
-    BrokerThread,
-    Doubt,
-    Requests,
-    compiled,
-    compiler,
-)
 
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler on this machine")
+needs_compiler = pytest.mark.skipif(
+    hooks.compiler() is None, reason="no C compiler on this machine"
+)
 pytestmark = needs_compiler
 
 TRANSACTIONAL = ["Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn"]
 TRANSACTIONAL += ["EndTxn", "TxnOffsetCommit"]
-NEVER_SENT = [TIMED_OUT_QUEUE, PURGE_QUEUE, RETRY]
+NEVER_SENT = [hooks.TIMED_OUT_QUEUE, hooks.PURGE_QUEUE, hooks.RETRY]
 LOST, TIME_IS_UP, GIVEN_UP = "the connection was lost", "its time was up", "it was given up"
 STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"
 
@@ -42,24 +29,26 @@ STRESS = Path(__file__).parents[1] / "kit" / "requests_stress.c"
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("requests")
-    return ctypes.CDLL(str(compiled(folder, SOURCES / "requests.c", "-shared", "-fPIC")))
+    return ctypes.CDLL(
+        str(hooks.compiled(folder, hooks.SOURCES / "requests.c", "-shared", "-fPIC"))
+    )
 
 
 @pytest.fixture
 def requests(library):
-    return Requests(library)
+    return hooks.Requests(library)
 
 
 @pytest.fixture
 def broker(requests):
-    with BrokerThread(requests) as thread:
+    with hooks.BrokerThread(requests) as thread:
         yield thread
 
 
 @pytest.fixture
 def main(requests):
     """librdkafka's main thread: it sends nothing, and repeats what it is handed."""
-    with BrokerThread(requests, "main") as thread:
+    with hooks.BrokerThread(requests, "main") as thread:
         yield thread
 
 
@@ -80,9 +69,9 @@ def test_what_was_sent_when_its_connection_was_lost_is_a_doubt_and_only_one(
 ):
     broker.sent(api)
     broker.became("DOWN")
-    assert requests.doubts() == [Doubt(api, LOST, "TxnCoordinator")]
-    broker.ended(api, TRANSPORT)
-    main.ended(api, TRANSPORT)
+    assert requests.doubts() == [hooks.Doubt(api, LOST, "TxnCoordinator")]
+    broker.ended(api, hooks.TRANSPORT)
+    main.ended(api, hooks.TRANSPORT)
     broker.became("DOWN")
     assert requests.doubts() == []
     assert requests.in_flight() == 0
@@ -90,21 +79,23 @@ def test_what_was_sent_when_its_connection_was_lost_is_a_doubt_and_only_one(
 
 def test_what_waited_to_be_sent_when_the_connection_was_lost_is_no_doubt(requests, broker):
     broker.became("DOWN")
-    broker.ended("EndTxn", TRANSPORT)
+    broker.ended("EndTxn", hooks.TRANSPORT)
     assert requests.doubts() == []
     broker.sent("Produce")
     broker.became("DOWN")
     for _ in range(3):  # one that was sent, two that waited
-        broker.ended("Produce", TRANSPORT)
-    assert requests.doubts() == [Doubt("Produce", LOST, "TxnCoordinator")]
+        broker.ended("Produce", hooks.TRANSPORT)
+    assert requests.doubts() == [hooks.Doubt("Produce", LOST, "TxnCoordinator")]
 
 
-@pytest.mark.parametrize(("error", "loss"), [(TIMED_OUT, TIME_IS_UP), (PURGE_INFLIGHT, GIVEN_UP)])
+@pytest.mark.parametrize(
+    ("error", "loss"), [(hooks.TIMED_OUT, TIME_IS_UP), (hooks.PURGE_INFLIGHT, GIVEN_UP)]
+)
 def test_what_the_client_gives_up_on_a_living_connection_is_a_doubt(requests, broker, error, loss):
     broker.sent("EndTxn")
     broker.ended("EndTxn", error)
     broker.became("DOWN")
-    assert requests.doubts() == [Doubt("EndTxn", loss, "TxnCoordinator")]
+    assert requests.doubts() == [hooks.Doubt("EndTxn", loss, "TxnCoordinator")]
 
 
 @pytest.mark.parametrize("error", NEVER_SENT)
@@ -120,7 +111,7 @@ def test_what_leaves_a_queue_unsent_is_no_doubt_and_hides_none(requests, broker,
 
 def test_an_end_that_is_not_known_leaves_the_request_in_flight(requests, broker):
     broker.sent("EndTxn")
-    broker.ended("EndTxn", BAD_MSG)
+    broker.ended("EndTxn", hooks.BAD_MSG)
     assert requests.doubts() == []
     assert requests.in_flight() == 1
 
@@ -129,13 +120,13 @@ def test_an_end_that_is_not_known_leaves_the_request_in_flight(requests, broker)
 def test_requests_outside_of_transactions_are_no_doubt(requests, broker, api):
     broker.sent(api)
     broker.became("DOWN")
-    broker.ended(api, TRANSPORT)
+    broker.ended(api, hooks.TRANSPORT)
     assert requests.doubts() == []
     assert requests.downs() == 1
 
 
 def test_a_connection_that_breaks_leaves_requests_of_others_in_flight(requests, broker):
-    with BrokerThread(requests, "host:9092/1") as other:
+    with hooks.BrokerThread(requests, "host:9092/1") as other:
         other.sent("Produce")
         broker.sent("EndTxn")
         broker.became("DOWN")
@@ -165,26 +156,26 @@ def test_of_many_doubts_the_youngest_are_kept(requests, broker):
 
 
 def test_two_clients_know_nothing_of_each_other(library):
-    first, second = Requests(library), Requests(library)
-    with BrokerThread(first) as one, BrokerThread(second) as two:
+    first, second = hooks.Requests(library), hooks.Requests(library)
+    with hooks.BrokerThread(first) as one, hooks.BrokerThread(second) as two:
         one.sent("EndTxn")
         two.became("DOWN")
-        two.ended("EndTxn", TRANSPORT)
+        two.ended("EndTxn", hooks.TRANSPORT)
         assert first.doubts() == second.doubts() == []
         assert first.in_flight() == 1
 
 
 def test_a_long_name_of_a_broker_is_cut(requests):
-    with BrokerThread(requests, "b" * 300) as broker:
+    with hooks.BrokerThread(requests, "b" * 300) as broker:
         broker.sent("EndTxn")
         broker.became("DOWN")
-    assert requests.doubts() == [Doubt("EndTxn", LOST, "b" * 63)]
+    assert requests.doubts() == [hooks.Doubt("EndTxn", LOST, "b" * 63)]
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, sanitizer):
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
-    stress = compiled(tmp_path, STRESS, *options)
+    stress = hooks.compiled(tmp_path, STRESS, *options)
     ran = run_captured([str(stress)], timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"
@@ -198,7 +189,7 @@ SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 def test_a_client_that_ends_with_requests_in_flight_leaves_no_call_to_freed_memory(tmp_path):
     native_build.build(tmp_path, "-O1", "-g", *SANITIZED)
     libraries = [
-        output_of([str(compiler()), f"-print-file-name={name}"]).strip()
+        output_of([str(hooks.compiler()), f"-print-file-name={name}"]).strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     environment = os.environ | {

@@ -91,6 +91,7 @@ ELSEWHERE = {
     "HAPAX_RETRY__DELAY": "5s",
     "HAPAX_RETRY__DELAY_MAX": "10m",
     "HAPAX_STATE__DIR": "/var/lib/hapax",
+    "HAPAX_STATE__TOPIC": "orders-changelog",
     "HAPAX_STATE__SIZE_MAX": "4GiB",
     "HAPAX_STOP_AFTER__RECORDS": "100",
     "HAPAX_STOP_AFTER__AT_END": "true",

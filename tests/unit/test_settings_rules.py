@@ -12,6 +12,7 @@ from tests.kit.commands import invoked
 from tests.unit.test_settings import REQUIRED
 
 SECURITY = "HAPAX_KAFKA__SECURITY__"
+POLLED = "GROUP__MAX_POLL_INTERVAL=5m"
 
 
 def problems(**environ: str) -> list[str]:
@@ -33,12 +34,8 @@ def variables(words: str) -> dict[str, str]:
         ("GROUP__SESSION_TIMEOUT=5m", "GROUP__MAX_POLL_INTERVAL=5m", "GROUP__SESSION_TIMEOUT=5m"),
         ("TRANSACTION__TIMEOUT=10s", "WATCHDOG__TIMEOUT=9s", "WATCHDOG__TIMEOUT=9s"),
         ("WATCHDOG__TIMEOUT=6m", "GROUP__MAX_POLL_INTERVAL=5m", "WATCHDOG__TIMEOUT=6m"),
-        (
-            "GROUP__MAX_POLL_INTERVAL=5m",
-            "DEDUP__TTL=2m",
-            "DEDUP__TTL=2m DEDUP__REDIS_URL=redis://r",
-        ),
-        ("CALL__TIMEOUT=5m", "GROUP__MAX_POLL_INTERVAL=5m", "CALL__TIMEOUT=5m ENGINE=spark"),
+        (POLLED, "DEDUP__TTL=2m", "DEDUP__TTL=2m DEDUP__REDIS_URL=redis://r"),
+        ("CALL__TIMEOUT=5m", POLLED, "CALL__TIMEOUT=5m ENGINE=spark"),
     ],
 )
 def test_times_that_must_nest_are_told_with_both_values(shorter, longer, given):
@@ -109,43 +106,35 @@ TARGET = {TARGET_SERVERS: "target.example:9093"}
 
 
 SASL = "KAFKA__SECURITY__"
-OVER_SSL = f"{SASL}PROTOCOL=ssl"
-CACHED = "DEDUP__REDIS_URL=rediss://cache/0"
+OVER_SSL, LOGGED_IN = f"{SASL}PROTOCOL=ssl", f"{SASL}PROTOCOL=sasl_plaintext"
+CACHED, LATER = "DEDUP__REDIS_URL=rediss://cache/0", "RETRY__DELAY_MAX=5s"
+OPEN_CACHE = "DEDUP__REDIS_URL=redis://:hunter2@cache/0"
+READ = "is one of HAPAX_INPUT__TOPICS=in-a,in-b: "
+PAIRS = [("CERTIFICATE_FILE", "KEY_FILE"), ("KEY_FILE", "CERTIFICATE_FILE")]
+UNUSED, UNSET = f"{SECURITY}PROTOCOL=ssl does not use it", "which is unset"
 
 
 @pytest.mark.parametrize(
     ("words", "given"),
     [
-        ("OUTPUT__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ", "OUTPUT__TOPIC=in-b"),
-        (
-            "DEAD_LETTER__TOPIC=in-b is one of HAPAX_INPUT__TOPICS=in-a,in-b: ",
-            "DEAD_LETTER__TOPIC=in-b",
-        ),
+        (f"OUTPUT__TOPIC=in-b {READ}", "OUTPUT__TOPIC=in-b"),
+        (f"DEAD_LETTER__TOPIC=in-b {READ}", "DEAD_LETTER__TOPIC=in-b"),
         ("DEAD_LETTER__TOPIC=out is also HAPAX_OUTPUT__TOPIC=out: ", "DEAD_LETTER__TOPIC=out"),
-        (
-            f"{SASL}PROTOCOL=sasl_plaintext needs {SECURITY}SASL_MECHANISM, which is unset",
-            f"{SASL}PROTOCOL=sasl_plaintext",
-        ),
+        (f"{LOGGED_IN} needs {SECURITY}SASL_MECHANISM, {UNSET}", LOGGED_IN),
         (
             f"{SASL}CA_FILE is set but {SECURITY}PROTOCOL=plaintext does not use it",
             f"{SASL}CA_FILE=/tls/ca.pem",
         ),
         *(
-            (
-                f"{given} is set but {SECURITY}PROTOCOL=ssl does not use it",
-                f"{OVER_SSL} {given}=one",
-            )
-            for given in (f"{SASL}OAUTH_CA_FILE", f"{SASL}OAUTH_SCOPE")
+            (f"{SASL}{name} is set but {UNUSED}", f"{OVER_SSL} {SASL}{name}=one")
+            for name in ("OAUTH_CA_FILE", "OAUTH_SCOPE")
         ),
         *(
             (
-                f"{SASL}{given}=/tls/one needs {SECURITY}{missing}, which is unset",
-                f"{OVER_SSL} {SASL}{given}=/tls/one",
+                f"{SASL}{one}=/tls/one needs {SECURITY}{two}, {UNSET}",
+                f"{OVER_SSL} {SASL}{one}=/tls/one",
             )
-            for given, missing in (
-                ("CERTIFICATE_FILE", "KEY_FILE"),
-                ("KEY_FILE", "CERTIFICATE_FILE"),
-            )
+            for one, two in PAIRS
         ),
         (
             f"{SASL}KEY_PASSWORD is set but {SECURITY}KEY_FILE is unset",
@@ -153,34 +142,18 @@ CACHED = "DEDUP__REDIS_URL=rediss://cache/0"
         ),
         (
             f"DEDUP__CA_FILE is set but {DEDUP}REDIS_URL has no TLS",
-            "DEDUP__REDIS_URL=redis://:hunter2@cache/0 DEDUP__CA_FILE=/tls/one",
+            f"{OPEN_CACHE} DEDUP__CA_FILE=/tls/one",
         ),
         *(
-            (
-                f"DEDUP__{given} needs {DEDUP}{missing}, which is unset",
-                f"{CACHED} DEDUP__{given}=hunter2",
-            )
-            for given, missing in (
-                ("CERTIFICATE_FILE", "KEY_FILE"),
-                ("KEY_FILE", "CERTIFICATE_FILE"),
-                ("KEY_PASSWORD", "KEY_FILE"),
-            )
+            (f"DEDUP__{one} needs {DEDUP}{two}, {UNSET}", f"{CACHED} DEDUP__{one}=hunter2")
+            for one, two in [*PAIRS, ("KEY_PASSWORD", "KEY_FILE")]
         ),
-        (
-            "RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s",
-            "RETRY__DELAY_MAX=5s",
-        ),
+        ("RETRY__DELAY=10s must not be longer than HAPAX_RETRY__DELAY_MAX=5s", LATER),
         ("RETRY__TOPIC needs HAPAX_ENGINE=worker", "RETRY__TOPIC=again ENGINE=spark"),
         ("RETRY__LATER needs HAPAX_ENGINE=worker", "RETRY__LATER=OSError ENGINE=spark"),
         ("RETRY__LATER does not go with HAPAX_FAST=on", "RETRY__LATER=OSError FAST=on"),
-        (
-            "RETRY__TOPIC=orders is also in HAPAX_INPUT__TOPICS",
-            "RETRY__TOPIC=orders INPUT__TOPICS=orders",
-        ),
-        (
-            "OUTPUT__KAFKA__SECURITY__USERNAME is set but",
-            "OUTPUT__KAFKA__SECURITY__USERNAME=writer",
-        ),
+        ("RETRY__TOPIC=a is also in HAPAX_INPUT__TOPICS", "RETRY__TOPIC=a INPUT__TOPICS=a"),
+        (f"OUTPUT__{SASL}USERNAME is set but", f"OUTPUT__{SASL}USERNAME=writer"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_sentence_without_secrets(words, given):

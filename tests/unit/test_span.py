@@ -3,15 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from hapax.core.group_start import (
-    by_start,
-    client_of,
-    expired,
-    new_with_each_start,
-    partly_begun,
-    starts_as_proposed,
-    taken_over,
-)
+from hapax.core import group_start
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.partition_offsets import LogOffsets
 from hapax.core.span import Span, SpanWords, offsets_of, other_span, time_of
@@ -193,7 +185,7 @@ OURS, COUNTED, FOREIGN = (
     ],
 )
 def test_start_decides_for_what_no_process_of_hapax_has_begun(number, beside, *, placed):
-    assert by_start(number, beside) is placed
+    assert group_start.by_start(number, beside) is placed
 
 
 @pytest.mark.parametrize(
@@ -210,7 +202,9 @@ def test_start_decides_for_what_no_process_of_hapax_has_begun(number, beside, *,
     ],
 )
 def test_a_static_name_that_is_new_with_each_start_is_warned_of(instance, *, warned):
-    assert ("HAPAX_GROUP__MEMBERSHIP=dynamic" in new_with_each_start(instance)) is warned
+    assert (
+        "HAPAX_GROUP__MEMBERSHIP=dynamic" in group_start.new_with_each_start(instance)
+    ) is warned
 
 
 @pytest.mark.parametrize(
@@ -222,7 +216,7 @@ def test_a_static_name_that_is_new_with_each_start_is_warned_of(instance, *, war
     ],
 )
 def test_partitions_without_an_offset_are_counted_and_placed_in_words(known, words):
-    assert partly_begun([("in", 1), ("in", 2)], known, "latest").endswith(words)
+    assert group_start.partly_begun([("in", 1), ("in", 2)], known, "latest").endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +225,11 @@ def test_partitions_without_an_offset_are_counted_and_placed_in_words(known, wor
 )
 def test_what_start_leads_to_anyway_is_not_lost(proposed, start, *, same):
     logs = {("in", 0): LogOffsets.of(5, 9, 9)}
-    assert starts_as_proposed({("in", 0): proposed}, logs, start) is same
+    assert group_start.starts_as_proposed({("in", 0): proposed}, logs, start) is same
 
 
 def test_of_many_partitions_the_reason_names_some_and_how_to_set_all():
-    text = expired("app", "out", {("in", number): 7 for number in range(100)})
+    text = group_start.expired("app", "out", {("in", number): 7 for number in range(100)})
     assert "in/4/7 and 95 more" in text
     assert "hapax offsets set in outputs --yes" in text
     assert len(text) < 900
@@ -265,11 +259,11 @@ def test_a_text_of_another_client_that_the_library_cannot_read_is_none_of_ours()
     ],
 )
 def test_a_client_is_named_by_what_it_writes_beside_its_offsets(text, client):
-    assert client_of(text) == client
+    assert group_start.client_of(text) == client
 
 
 @pytest.mark.parametrize(
     ("beside", "said"), [([FOREIGN], True), ([FOREIGN, OURS], False), ([OURS], False), ([], False)]
 )
 def test_a_topic_whose_offsets_are_all_of_another_client_is_named(beside, *, said):
-    assert bool(taken_over("in", beside)) is said
+    assert bool(group_start.taken_over("in", beside)) is said

@@ -353,6 +353,7 @@ CASES = [
         "state_restored",
         line={"partition": "orders/3", "changes": 5, "seconds": 0.25},
         facts={"partition": ("orders", 3), "changes": 5, "lasted_s": 0.25},
+        sample="state_changes_restored_total 5.0",
     ),
     Case(
         "state_unread",
@@ -552,6 +553,7 @@ def test_every_event_has_a_case():
     # Called each time round; a line for what expires soon alone; numbers that are told often; a
     # line that cannot be written.
     often = {"calls_observed", "loop_moved", "certificates_seen", "records_wait"}
+    often |= {"state_measured"}
     silent = {*often, "consumer_answered", "claims_volatile", "log_line_dropped"}
     assert events - silent == {case.event for case in CASES}
 

@@ -10,6 +10,7 @@ from hapax.commands.offsets import figures
 from hapax.core.micro_batches import Numbers
 from hapax.core.partition_offsets import HeldBack, LogOffsets
 from hapax.core.records import Record
+from hapax.core.state import StateFigures
 from hapax.operations.offsets import Look
 from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, WHERE
@@ -175,6 +176,29 @@ def test_the_claim_store_is_up_away_or_not_there():
     told.monotonic_s += 4
     assert told.status["claim_store"] == {"state": "away", "away_s": 4.0, "reason": "timeout"}
     assert told.status["state"] == "paused"
+
+
+def test_state_by_key_has_figures_and_partitions_that_wait_for_it_and_is_not_there_without_one(
+    told,
+):
+    told.work(OURS)
+    assert "keyed_state" not in told.status
+    assert "held_by" not in told.status["partitions"][0]
+    restoring = {ORDERS: (40, 100), ("orders", 1): (0, None)}
+    told.events.state_measured(StateFigures(4096, 1 << 30, 7, restoring))
+    status = told.status
+    waits = [
+        {"topic": "orders", "partition": 0, "read": 40, "of": 100},
+        {"topic": "orders", "partition": 1, "read": 0, "of": None},
+    ]
+    figures = {"size_bytes": 4096, "size_max_bytes": 1 << 30, "entries": 7, "restoring": waits}
+    assert status["keyed_state"] == figures
+    assert status["partitions"][0]["held_by"] == "state"
+    gauges = ("rows", "bytes", "max_bytes", "partitions_restoring", "unread_offsets")
+    value = told.metrics.registry.get_sample_value
+    assert [value(f"hapax_state_{name}") for name in gauges] == [7, 4096, 1 << 30, 2, 60]
+    told.events.state_measured(StateFigures(4096, 1 << 30, 7, {}))
+    assert told.status["partitions"][0]["held_by"] is None
 
 
 def test_what_a_bounded_run_waits_for_is_a_reason_until_it_goes_on(told):

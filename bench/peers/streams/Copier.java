@@ -1,4 +1,5 @@
 import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -10,11 +11,15 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.processor.api.RecordMetadata;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 
 /**
- * Kafka Streams with exactly_once_v2: records go through, two headers are added.
+ * Kafka Streams with exactly_once_v2: records go through, two headers are added. With {@code
+ * --counted=1} outputs end with how often their key has come: RocksDB, a changelog and no cache.
  *
  * <p>With {@code --warm-target} another topic is copied to that first, again and again for {@code
  * --warm-s}, by the same classes in the same process, so that the compiler of the JVM has done its
@@ -23,6 +28,7 @@ import org.apache.kafka.streams.processor.api.RecordMetadata;
  */
 public final class Copier {
     private static final Map<String, String> ASKED = new HashMap<>();
+    private static boolean COUNTED;
 
     private Copier() {}
 
@@ -31,10 +37,17 @@ public final class Copier {
         private final AtomicLong left;
         private final CountDownLatch done;
         private final boolean headers = ASKED.get("headers").equals("1");
+        private KeyValueStore<byte[], Long> counts;
 
         Stamp(AtomicLong left, CountDownLatch done) {
             this.left = left;
             this.done = done;
+        }
+
+        @Override
+        public void init(ProcessorContext<byte[], byte[]> context) {
+            super.init(context);
+            counts = COUNTED ? context.getStateStore("counts") : null;
         }
 
         @Override
@@ -46,10 +59,18 @@ public final class Copier {
                 found.add("hapax-id", found.lastHeader("message-id").value());
                 found.add("hapax-source", source.getBytes(java.nio.charset.StandardCharsets.UTF_8));
             }
-            context().forward(record);
+            context().forward(counts == null ? record : record.withValue(counted(record)));
             if (left.decrementAndGet() == 0) {
                 done.countDown();
             }
+        }
+
+        private byte[] counted(Record<byte[], byte[]> record) {
+            Long before = counts.get(record.key());
+            long count = before == null ? 1 : before + 1;
+            counts.put(record.key(), count);
+            byte[] value = record.value();
+            return ByteBuffer.allocate(value.length + 8).put(value).putLong(count).array();
         }
     }
 
@@ -83,8 +104,13 @@ public final class Copier {
         CountDownLatch done = new CountDownLatch(1);
         AtomicLong left = new AtomicLong(records > 0 ? records : -1);
         StreamsBuilder builder = new StreamsBuilder();
+        if (COUNTED) {
+            builder.addStateStore(Stores.keyValueStoreBuilder(
+                            Stores.persistentKeyValueStore("counts"), Serdes.ByteArray(), Serdes.Long())
+                    .withCachingDisabled());
+        }
         builder.<byte[], byte[]>stream(source)
-                .process(() -> new Stamp(left, done))
+                .process(() -> new Stamp(left, done), COUNTED ? new String[] {"counts"} : new String[0])
                 .to(target);
         try (KafkaStreams streams = new KafkaStreams(builder.build(), settings(group))) {
             streams.setUncaughtExceptionHandler(
@@ -104,6 +130,7 @@ public final class Copier {
             int at = each.indexOf('=');
             ASKED.put(each.substring(2, at), each.substring(at + 1));
         });
+        COUNTED = ASKED.get("counted").equals("1");
         CountDownLatch stopped = new CountDownLatch(1);
         CountDownLatch left = new CountDownLatch(1);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {

@@ -15,7 +15,7 @@ from hapax.operations.audit.result import ANOMALIES, Compare, EngineName
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from hapax.operations.audit.result import Audit, Class, InputFindings
+    from hapax.operations.audit.result import Audit, Class, InputFindings, StateFindings
 
 PARTITIONS_SHOWN = 40
 _ANOMALIES = 1
@@ -38,6 +38,9 @@ def audit(
     no_transform: Annotated[
         bool, typer.Option("--no-transform", help="Do not call the transform.")
     ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Judge the state that the transform keeps, too.")
+    ] = False,
     output_topic: screen.OutputTopics = None,
     engine: Annotated[
         EngineName, typer.Option(help="What reads and judges: this process, or Spark.")
@@ -54,6 +57,8 @@ def audit(
     below the group's committed offsets must have its outputs, or one dead
     letter, or be filtered, or be a duplicate, and nothing else may exist.
     The transform runs again to know what is due. Reads only.
+    With --state it runs in order, from the first record on, and what it keeps
+    must be what its changelog has at the committed offsets.
     Exit code 1: something is missing, doubled, out of order, torn or wrong.
 
     Examples:
@@ -61,6 +66,7 @@ def audit(
       hapax audit --since 24h --examples 20
       hapax audit --compare counts --output-topic orders-eu
       hapax audit --no-transform --json > audit.json
+      hapax audit --state
       hapax audit --engine spark --master spark://spark:7077
     """
     with screen.refusals(
@@ -76,6 +82,7 @@ def audit(
         options = AuditOptions(
             compare=compare,
             transform=not no_transform,
+            state=state,
             output_topics=tuple(output_topic or ()),
             since_ms=since_ms,
             examples_max=examples,
@@ -129,9 +136,12 @@ def sentences(audit: Audit) -> list[str]:
         first = "Nothing to judge: no record is below a committed offset."
     elif unknown:
         # Without the transform it is not known whether they should have had an effect.
+        explain = "only the transform can explain: audit without --no-transform"
+        if audit.state is not None:
+            explain = "calls in order alone can explain"
         first = (
             f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect, which"
-            " only the transform can explain: audit without --no-transform."
+            f" {explain}."
         )
     else:
         first = f"Kept: {records:,} records judged, each with its effect once, in order."
@@ -139,8 +149,18 @@ def sentences(audit: Audit) -> list[str]:
     for one in classes:
         words.append(f"{one.title}: {one.meaning}")
         words += [f"  {example}" for example in audit.examples.get(one.name, [])]
+    words += [] if audit.state is None else _of_state(audit.state)
     words += [f"Remark: {remark}." for remark in audit.remarks]
     return [*words, f"{audit.duration_s:.0f} s; compared: {audit.compare}."]
+
+
+def _of_state(found: StateFindings) -> list[str]:
+    verdict = f"BROKEN: {found.wrong:,} are not" if found.wrong else "all are"
+    words = [f"State: {found.entries:,} entries judged; {verdict} what the input asks for."]
+    words += [f"  {example}, which is due and which is kept" for example in found.examples]
+    if found.unjudged:
+        words.append(f"  {found.unjudged:,} were changed by later records, and are not judged.")
+    return [*words, *(f"Remark: {remark}." for remark in found.remarks)]
 
 
 _PLACE: screen.Columns[InputFindings] = {

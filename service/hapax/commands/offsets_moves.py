@@ -51,6 +51,13 @@ KeepClaims = Annotated[
         help="Keep the claims of the skipped records: they had their effects before a rewind.",
     ),
 ]
+DropState = Annotated[
+    bool,
+    typer.Option(
+        "--drop-state",
+        help="Delete the state that the transform keeps; its topic is created again, empty.",
+    ),
+]
 
 
 def set_(
@@ -62,6 +69,7 @@ def set_(
         ),
     ] = "",
     keep_claims: KeepClaims = False,
+    drop_state: DropState = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: screen.JsonFlag = False,
@@ -73,7 +81,8 @@ def set_(
     --keep-claims where they had their effect before a rewind. Records that are
     read again have their effect again. outputs: after the last records that
     outputs and dead letters name, where the group's offsets have expired. The
-    topic's id is kept with the offset.
+    topic's id is kept with the offset. Where the transform keeps state, no record
+    that has changed it is read again, unless --drop-state begins without it.
 
     Examples:
       hapax offsets set orders/3/4711
@@ -92,10 +101,10 @@ def set_(
 
         with Moving(screen.environment_settings(), line.show) as work:
             moves = work.set(target, goal)
-            members = work.members()
+            members, state = work.members(), work.state(moves, drop=drop_state)
             done = keep_claims or goal == "outputs"  # what outputs name has had its effect
-            forgotten = work.carry_out(moves, keep_claims=done) if yes else 0
-    _show_moves(moves, forgotten, members, done=yes, as_json=as_json)
+            forgotten = work.carry_out(moves, keep_claims=done, state=state) if yes else 0
+    _show_moves(moves, forgotten, members, done=yes, as_json=as_json, state=state.remark)
 
 
 def rewind(
@@ -108,6 +117,7 @@ def rewind(
         typer.Option(help="To the first record at or after this time: 24h (ago), or a time."),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
+    drop_state: DropState = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: screen.JsonFlag = False,
@@ -116,7 +126,8 @@ def rewind(
 
     The group must have no members. Never goes forward: partitions that are not
     beyond the place stay where they are. Claims are left alone: each record
-    passes as its own, and what was dropped as a duplicate is dropped again.
+    passes as its own, and what was dropped as a duplicate is dropped again. State
+    that they have changed must be dropped as a whole (--drop-state).
 
     Examples:
       hapax offsets rewind orders/3 --by 100
@@ -138,10 +149,10 @@ def rewind(
 
         with Moving(screen.environment_settings(), line.show) as work:
             moves = work.rewind(target, by=by, to=goal)
-            members = work.members()
+            members, state = work.members(), work.state(moves, drop=drop_state)
             if yes:
-                work.carry_out(moves)
-    _show_moves(moves, 0, members, done=yes, as_json=as_json)
+                work.carry_out(moves, state=state)
+    _show_moves(moves, 0, members, done=yes, as_json=as_json, state=state.remark)
 
 
 def skip(
@@ -280,7 +291,13 @@ def _goal(option: str, text: str) -> str | int:
 
 
 def _show_moves(
-    moves: list[Move], forgotten: int, members: dict[str, str], *, done: bool, as_json: bool
+    moves: list[Move],
+    forgotten: int,
+    members: dict[str, str],
+    *,
+    done: bool,
+    as_json: bool,
+    state: str = "",
 ) -> None:
     if as_json:
         screen.print_json(
@@ -292,11 +309,14 @@ def _show_moves(
                     for one in moves
                 ],
                 "claims_forgotten": forgotten,
+                "state": state or None,
                 "members": [] if done else list(members),
             }
         )
         return
     screen.show(moves, _MOVES)
+    if state:
+        screen.say(state)
     changed = sum(one.changes for one in moves)
     if not changed:
         typer.echo("No offset changes.")

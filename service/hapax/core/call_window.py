@@ -193,9 +193,10 @@ Unit = list[Call]
 class CallQueue:
     """Calls that wait, in the order in which they may begin. Not safe for threads by itself."""
 
-    def __init__(self, order: CallOrder, records_max: int) -> None:
-        """Take the longest unit; 1 for functions of one record."""
+    def __init__(self, order: CallOrder, records_max: int, *, unique: bool = False) -> None:
+        """``records_max``: longest unit; 1 for functions of one record. ``unique``: in keys."""
         self._ordered = order == "key"
+        self._unique = unique
         self._records_max = records_max
         self._ready: deque[Call] = deque()
         self._chains: dict[Hashable, deque[Call] | None] = {}
@@ -273,7 +274,8 @@ class CallQueue:
 
     def _follow(self, call: Call, unit: Unit) -> None:
         """Let the calls after one of the same key join its list: their order is the list's."""
-        chain = self._chains.get(call.key) if self._ordered and call.key is not None else None
+        joins = self._ordered and not self._unique and call.key is not None
+        chain = self._chains.get(call.key) if joins else None
         while chain and len(unit) < self._records_max:
             later = chain.popleft()
             if not later.dropped:

@@ -17,6 +17,7 @@ After an abort every record of the batch is called again, for what it saw may be
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,11 +27,12 @@ from msgspec.structs import replace
 from hapax.core.errors import StateUnreadError
 from hapax.core.headers import SOURCE
 from hapax.core.records import Message
-from hapax.core.state import Answered, State, Stated, changelog_key, due_ms, prefix_of
+from hapax.core.state import Answered, State, Stated, changelog_key, decode, due_ms, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from hapax.core.headers import Wire
     from hapax.core.plan import Plan
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record, TopicPartition
@@ -45,11 +47,15 @@ ENTRY_BYTES_MAX: Final = 1 << 20
 """Of key and value of an entry, where no topic says how much it takes."""
 
 
+_AT_HAND: ContextVar[Any] = ContextVar("state")
+"""State of the record, or of each of the records, that business code has in this call."""
+
+
 class StateStore(Protocol):
     """What is committed, by entry, and for each input partition how far. One thread only."""
 
     def get(self, entry: bytes) -> bytes | None:
-        """Return the value of an entry; None: there is none."""
+        """Return the value of an entry; None: there is none. From any thread."""
 
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
         """Return all entries of one key."""
@@ -107,7 +113,7 @@ def changes_of(result: object) -> Changes | None:
 
 
 class KeyedState:
-    """State for the calls of one process, made one after the other. One thread only."""
+    """State for the calls of one process. One thread, but for the calls themselves."""
 
     def __init__(
         self,
@@ -137,28 +143,57 @@ class KeyedState:
         self._in_work: set[TopicPartition] = set()
         """Those of a transaction that is not known to be committed."""
         self._times_ms: dict[int, int] = {}
-        self._decode: Callable[[bytes], Any] = msgspec.msgpack.decode
-        self._state: State[Any] | None = None
+        """Newest timestamps of records whose calls had their effect, by partition."""
+        self._planned_ms: dict[int, int] = {}
+        self._decode: Callable[[bytes], Any] = decode
 
     def bound(
         self, form: TransformForm, around: Callable[[TransformForm], TransformForm]
-    ) -> Callable[[Record], object]:
-        """Return a function of a record alone; ``around``: brings data, context and formats."""
+    ) -> TransformForm:
+        """Return a form of records alone; ``around``: brings data, context and formats.
+
+        Calls may overlap, but not those of one key. Records without a key raise Poison.
+        """
         function = form.function
         if form.state_type is not Any:
             self._decode = msgspec.msgpack.Decoder(form.state_type).decode
 
         @wraps(function)
-        def given(record: Record) -> object:
-            return function(record, self._state)
+        def given(records: Any) -> Any:
+            return function(records, _AT_HAND.get())
 
         inner = around(replace(form, function=given)).function
+        open_: Callable[[Any], Any] = self._open_all if form.lists else self._open
+        answered: Callable[[Any, Any], object]
+        answered = self._all_answered if form.lists else self._answered
 
-        def called(record: Record) -> object:
-            self._state = state = State(record, self._batch, self._store.get, self._decode)
-            return Answered(inner(record), state, self._batch, self._bytes_max)
+        def called(records: Any) -> object:
+            _AT_HAND.set(state := open_(records))
+            return answered(inner(records), state)
 
-        return called
+        async def awaited(records: Any) -> object:
+            _AT_HAND.set(state := open_(records))
+            return answered(await inner(records), state)
+
+        return replace(form, function=awaited if form.asynchronous else called)
+
+    def _open(self, record: Record) -> State[Any]:
+        return State(record, self._batch, self._store.get, self._decode)
+
+    def _open_all(self, records: list[Record]) -> list[State[Any]]:
+        return list(map(self._open, records))
+
+    def _answered(self, answer: object, state: State[Any]) -> object:
+        return Answered(answer, state, self._bytes_max)
+
+    def _all_answered(self, answers: Any, states: list[State[Any]]) -> Any:
+        """Return what is no answer for each record as it is: it is refused as a whole."""
+        if not isinstance(answers, list | tuple) or len(answers) != len(states):
+            return answers
+        return [
+            answer if isinstance(answer, BaseException) else self._answered(answer, state)
+            for answer, state in zip(answers, states, strict=True)
+        ]
 
     def entries(self, record: Record) -> Changes:
         """Return the state of a record's key, for a call in another process."""
@@ -169,12 +204,12 @@ class KeyedState:
         known |= {at: value for at, value in self._batch.items() if at.startswith(prefix)}
         return {entry: value for entry, value in known.items() if value is not None}
 
-    def take(self, result: Result, changes: Changes | None) -> Result:
+    def take(self, record: Record, result: Result, changes: Changes | None) -> Result:
         """Return the result of such a call, with what it has changed."""
         if changes is None or not isinstance(result, tuple):
             return result
         stated = Stated(result)
-        stated.changes = changes
+        stated.changes, stated.at_ms = changes, record.timestamp_ms
         self._batch.update(changes)
         return stated
 
@@ -210,9 +245,9 @@ class KeyedState:
         return unread
 
     def clear(self) -> None:
-        """Forget what calls have changed."""
-        self._batch.clear()
-        self._in_work.clear()
+        """Forget what calls have changed; one that was given up may still write into the old."""
+        self._batch = {}
+        self._in_work = set()
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where the store is: another member may have come further meanwhile."""
@@ -220,47 +255,48 @@ class KeyedState:
 
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         """Add the changes of these results to what the transaction will hold; the last one wins."""
-        last: dict[bytes, tuple[int, bytes | None]] = {}
+        place = batch.places()
+        planned: Changes = {}
+        of: dict[bytes, int] = {}
+        last: dict[int, int] = {}
+        self._planned_ms = times_ms = {**self._times_ms}
         for index, result in enumerate(results):
-            if isinstance(result, Stated):
-                for entry, value in result.changes.items():
-                    last[entry] = (index, value)
-        for entry, index in self._expired(batch, len(results)):
-            last.setdefault(entry, (index, None))
-        messages, sources = list(plan.messages), list(plan.sources)
-        ends: dict[int, int] = {}
-        for entry, (index, value) in last.items():
-            record = batch.records[index]
-            ends[record.partition] = len(messages)
-            messages.append(self._message(record, entry, value))
-            sources.append(index)
-        self._announce({index: partition for partition, index in ends.items()})
-        plan.messages, plan.sources = messages, sources
-        self._planned = {entry: value for entry, (_, value) in last.items()}
-        self._newest = {}
-        for index, _value in last.values():
-            topic, partition, offset = batch.coordinates(index)
+            if type(result) is Stated:
+                partition = place(index)[1]
+                last[partition] = index
+                times_ms[partition] = max(times_ms.get(partition, 0), result.at_ms)
+                for entry in result.changes:
+                    of[entry] = index
+                planned |= result.changes
+        for entry, index in self._expired(last, len(results)):
+            if entry not in planned:
+                planned[entry], of[entry] = None, index
+        messages: list[Message] = []
+        first, ends, self._newest = len(plan.sources), dict[int, int](), {}
+        for entry, index in of.items():
+            topic, partition, offset = place(index)
             where = (topic, partition)
             self._newest[where] = max(offset, self._newest.get(where, -1))
+            ends[partition] = first + len(messages)
+            source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
+            value, key = planned[entry], changelog_key(entry)
+            messages.append(Message(self._topic, value, key, partition, None, source))
+        self._announce({index: partition for partition, index in ends.items()})
+        plan.add(messages, of.values())
+        self._planned = planned
         self._in_work = self._sure & plan.progress.keys()
         self._sure -= self._in_work
 
-    def _expired(self, batch: Batch, done: int) -> Iterator[tuple[bytes, int]]:
-        """Yield entries that have expired, each with a record of its partition.
+    def _expired(self, last: Mapping[int, int], most: int) -> Iterator[tuple[bytes, int]]:
+        """Yield entries that have expired, each with the ``last`` record of its partition.
 
-        By the newest record of the partition that was seen here, but not before their time by the
+        By the newest record of the partition that was called, but not before their time by the
         clock: one record from the future must not delete what others need. Some with each batch.
         What the batch has changed is newer than what the store says of it.
         """
-        newest: dict[int, int] = {}
-        for index in range(done):
-            record = batch.records[index]
-            newest[record.partition] = index
-            if record.timestamp_ms > self._times_ms.get(record.partition, 0):
-                self._times_ms[record.partition] = record.timestamp_ms
-        for partition, index in newest.items():
-            until_ms = int(min(self._times_ms.get(partition, 0), self._now_ms()))
-            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, done)):
+        for partition, index in last.items():
+            until_ms = int(min(self._planned_ms.get(partition, 0), self._now_ms()))
+            for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, most)):
                 yield entry, index
 
     def settle(self, progress: Progress) -> None:
@@ -268,16 +304,11 @@ class KeyedState:
         planned, self._planned = self._planned, {}
         done = {where: at for where, at in progress.items() if where in self._in_work}
         self._store.apply(planned, done, self._newest)
+        self._times_ms = self._planned_ms
         self._sure |= self._in_work
-        self._in_work = set()
-        self._batch.clear()
+        self.clear()
 
     def move(self, progress: Progress) -> None:
         """Take note that progress alone is committed."""
         if known := {where: at for where, at in progress.items() if where in self._sure}:
             self._store.apply({}, known, {})
-
-    def _message(self, record: Record, entry: bytes, value: bytes | None) -> Message:
-        source = str(record.coordinates).encode()
-        place, key = record.partition, changelog_key(entry)
-        return Message(self._topic, value, key, place, None, [(SOURCE, source)])

@@ -34,7 +34,7 @@ from hapax.core.retry_later import OFF
 from hapax.core.transform import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hapax.core.headers import Wire
     from hapax.core.records import Progress, Record
@@ -125,9 +125,19 @@ class Plan(msgspec.Struct, gc=False):
     apart: str | None = None
     failures: dict[int, Failure] = msgspec.field(default_factory=dict)
 
+    def add(self, messages: list[Message], sources: Iterable[int]) -> None:
+        """Add what is written with the outputs."""
+        self.sources = [*self.sources, *sources]
+        if isinstance(self.messages, Prepared):
+            self.messages.more = messages
+        else:
+            self.messages = [*self.messages, *messages]
+
     def outputs(self) -> dict[str, int]:
         if isinstance(self.messages, Prepared):
-            return {self.messages.topic: len(self.messages)} if len(self.messages) else {}
+            topic, outputs = self.messages.topic, self.messages.outputs
+            found = dict(Counter([message.topic for message in self.messages.more]))
+            return {topic: outputs, **found} if outputs else found
         return dict(Counter([message.topic for message in self.messages]))
 
 

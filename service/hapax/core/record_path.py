@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -106,7 +107,8 @@ class RecordPath(Sequence[Record]):
 class Prepared(Sequence["Message"]):
     """Outputs of a batch that the native path makes as it sends them.
 
-    ``reference`` makes the same, one by one, as long as they have not been sent.
+    ``reference`` makes the same, one by one, as long as they have not been sent. ``more``: messages
+    of the same transaction, which are sent after them as they are.
     """
 
     def __init__(
@@ -120,17 +122,18 @@ class Prepared(Sequence["Message"]):
         self.records = records
         self.results = results
         self.topic = topic
-        self._count = count
-        self._reference = reference
+        self.outputs = count
+        self.more: Sequence[Message] = ()
+        self.reference = reference
 
     def __len__(self) -> int:
-        return self._count
+        return self.outputs + len(self.more)
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._reference())
+        return chain(self.reference(), self.more)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._reference()[index]
+        return [*self][index]
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -155,8 +158,12 @@ class Batch(msgspec.Struct, gc=False):
     marks: Marks = msgspec.field(default_factory=dict)
     base: Progress = msgspec.field(default_factory=dict)
 
+    def places(self) -> Callable[[int], tuple[str, int, int]]:
+        """Return what has topic, partition and offset of a record by its index."""
+        if isinstance(self.records, RecordPath):
+            return self.records.coordinates
+        return lambda index: self.records[index].coordinates
+
     def coordinates(self, index: int) -> Coordinates:
         """Return those of one record, also after its batch was sent."""
-        if isinstance(self.records, RecordPath):
-            return Coordinates(*self.records.coordinates(index))
-        return self.records[index].coordinates
+        return Coordinates(*self.places()(index))

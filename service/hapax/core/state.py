@@ -8,6 +8,8 @@ becomes of them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, overload
 
 import msgspec
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from hapax.core.records import Record
+    from hapax.core.records import Record, TopicPartition
 
     Value = TypeVar("Value", default=Any)
     Other = TypeVar("Other", default=Any)
@@ -42,6 +44,9 @@ TTL_MAX_MS: Final = 36_525 * 86_400_000
 NAME_BYTES_MAX: Final = 128
 _HEAD: Final = struct.Struct(">II")
 _MISSING: Final[Any] = object()
+encode: Final = msgspec.msgpack.Encoder().encode
+decode: Final = msgspec.msgpack.Decoder().decode
+"""As the functions of msgspec, which make an encoder and a decoder for each call."""
 
 
 def prefix_of(partition: int, key: bytes) -> bytes:
@@ -51,9 +56,8 @@ def prefix_of(partition: int, key: bytes) -> bytes:
 
 def changelog_key(entry: bytes) -> bytes:
     """Return the key of an entry in the changelog: its name, a NUL, the record's key."""
-    length = _HEAD.unpack_from(entry)[1]
-    key, name = entry[_HEAD.size : _HEAD.size + length], entry[_HEAD.size + length :]
-    return name + b"\0" + key
+    end = _HEAD.size + int.from_bytes(entry[4:8], "big")
+    return entry[end:] + b"\0" + entry[_HEAD.size : end]
 
 
 def parts_of(entry: bytes) -> tuple[int, bytes, str]:
@@ -66,20 +70,21 @@ def parts_of(entry: bytes) -> tuple[int, bytes, str]:
 def entry_of(partition: int, key: bytes) -> bytes:
     """Return the entry that a key of the changelog stands for."""
     name, _nul, own = key.partition(b"\0")
-    return prefix_of(partition, own) + name
+    return _HEAD.pack(partition, len(own)) + own + name
 
 
 def due_ms(value: bytes) -> int | None:
     """Return when a value expires, in Unix ms; None: never."""
-    return _DUE.unpack_from(value, 1)[0] if value.startswith(EXPIRES) else None
+    due = value.startswith(EXPIRES) and len(value) >= _DUE_END
+    return _DUE.unpack_from(value, 1)[0] if due else None
 
 
 def content_of(value: bytes) -> bytes:
     """Return the MessagePack of a value."""
-    return value[_DUE_END:] if value.startswith(EXPIRES) else value
+    return value if due_ms(value) is None else value[_DUE_END:]
 
 
-class ChangelogPiece(NamedTuple):
+class ChangelogPiece(msgspec.Struct):
     """Some of a partition of the changelog.
 
     changes  the last of each entry
@@ -88,8 +93,42 @@ class ChangelogPiece(NamedTuple):
     """
 
     changes: Changes
-    next: int
-    source: int
+    next: int = -1
+    source: int = -1
+
+
+Spans = Mapping[int, tuple[int, int]]
+"""By partition of the changelog, the first offset, and that after the last one."""
+
+
+class StateFigures(NamedTuple):
+    """What a process keeps as state.
+
+    size_bytes  pages in use; size_max_bytes: as many as it may have
+    restoring   partitions that wait for theirs: offsets read of the changelog, of how many; None:
+                not known yet
+    """
+
+    size_bytes: int
+    size_max_bytes: int
+    entries: int
+    restoring: Mapping[TopicPartition, tuple[int, int | None]]
+
+
+def changelog_problem(
+    topic: str, count: int, wanted: int, policy: str | None
+) -> tuple[str, str] | None:
+    """Return why a topic cannot keep state, and what to do; None: it can.
+
+    ``count``: its partitions; ``wanted``: those of the input; ``policy``: None: not known.
+    """
+    what = f"topic {topic}, which keeps its state,"
+    if count != wanted:
+        has = f"has {count} partitions" if count else "does not exist or may not be read"
+        saw = f"{what} {has}, and the input has {wanted}"
+        return saw, "create it with as many, and cleanup.policy=compact"
+    deletes = f"{what} has cleanup.policy={policy}, which deletes what is not changed for a while"
+    return None if policy in {"compact", None} else (deletes, "set it to compact")
 
 
 class State(Generic[Value]):
@@ -98,7 +137,7 @@ class State(Generic[Value]):
     With ``State[Basket]`` values are of that type, which msgspec checks when they are read.
     """
 
-    __slots__ = ("_batch", "_decode", "_now_ms", "_prefix", "_store", "changes")
+    __slots__ = ("_decode", "_prefix", "_store", "at_ms", "batch", "changes")
 
     def __init__(
         self,
@@ -110,8 +149,8 @@ class State(Generic[Value]):
         if record.key is None:
             raise Poison("the record has no key, and state is kept by key")
         self._prefix = prefix_of(record.partition, record.key)
-        self._now_ms = record.timestamp_ms
-        self._batch = batch
+        self.at_ms = record.timestamp_ms
+        self.batch = batch
         self._store = store
         self._decode = decode
         self.changes: Changes = {}
@@ -125,11 +164,11 @@ class State(Generic[Value]):
         entry = self._entry(name)
         found: Any = self.changes.get(entry, _MISSING)
         if found is _MISSING:
-            found = self._batch.get(entry, _MISSING)
+            found = self.batch.get(entry, _MISSING)
         if found is _MISSING:
             found = self._store(entry)
-        if found is not None and found.startswith(EXPIRES):
-            found = None if _DUE.unpack_from(found, 1)[0] <= self._now_ms else found[_DUE_END:]
+        if found is not None and (due := due_ms(found)) is not None:
+            found = None if due <= self.at_ms else found[_DUE_END:]
         if found is None:
             return default
         try:
@@ -150,7 +189,7 @@ class State(Generic[Value]):
         entry = self._entry(name)
         due = b"" if ttl is None else EXPIRES + _DUE.pack(self._due_ms(ttl))
         try:
-            self.changes[entry] = due + msgspec.msgpack.encode(value)
+            self.changes[entry] = due + encode(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise Poison(f"the state {name!r} cannot be kept: {error}") from error
 
@@ -159,7 +198,7 @@ class State(Generic[Value]):
         self.changes[self._entry(name)] = None
 
     def _due_ms(self, ttl: str | float | timedelta) -> int:
-        if self._now_ms <= 0:
+        if self.at_ms <= 0:
             raise Poison("the record has no timestamp, and what is kept expires by it")
         try:
             after_ms = given_ms(ttl)
@@ -167,32 +206,35 @@ class State(Generic[Value]):
             raise Poison(f"ttl={ttl!r:.99}: {wrong}") from wrong
         if not 0 < after_ms <= TTL_MAX_MS:
             raise Poison(f"ttl={ttl!r:.99}: it must be longer than nothing, and at most 100 years")
-        return self._now_ms + after_ms
+        return self.at_ms + after_ms
 
     def _entry(self, name: str) -> bytes:
-        word = name.encode()
-        if not word or len(word) > NAME_BYTES_MAX or b"\0" in word:
-            raise Poison(
-                f"{name!r:.150} is no name of a state: 1 to {NAME_BYTES_MAX} bytes, no NUL"
-            )
-        return self._prefix + word
+        return self._prefix + _checked(name)
+
+
+@lru_cache(maxsize=256)
+def _checked(name: str) -> bytes:
+    word = name.encode()
+    if not word or len(word) > NAME_BYTES_MAX or b"\0" in word:
+        raise Poison(f"{name!r:.150} is no name of a state: 1 to {NAME_BYTES_MAX} bytes, no NUL")
+    return word
 
 
 class Stated(tuple[Output, ...]):
-    """The outputs of a call, with what it has changed: a result."""
+    """The outputs of a call, with what it has changed, and its record's timestamp: a result."""
 
     changes: Changes
+    at_ms: int
 
 
 class Answered:
     """What a transform has answered, until its outputs are collected: a generator still runs."""
 
-    __slots__ = ("_batch", "_bytes_max", "_state", "answer")
+    __slots__ = ("_bytes_max", "_state", "answer")
 
-    def __init__(self, answer: object, state: State[Any], batch: Changes, bytes_max: int) -> None:
+    def __init__(self, answer: object, state: State[Any], bytes_max: int) -> None:
         self.answer = answer
         self._state = state
-        self._batch = batch
         self._bytes_max = bytes_max
 
     def result(self, outputs: tuple[Output, ...]) -> tuple[Stated, int]:
@@ -202,6 +244,7 @@ class Answered:
         """
         stated = Stated(outputs)
         stated.changes = changes = self._state.changes
+        stated.at_ms = self._state.at_ms
         whole = 0
         for entry, value in changes.items():
             whole += (size := len(entry) + len(value or b""))
@@ -211,5 +254,5 @@ class Answered:
                     f" topic takes {self._bytes_max:,}: keep less under one name, or raise"
                     " max.message.bytes of the topic"
                 )
-        self._batch.update(changes)
+        self._state.batch.update(changes)
         return stated, whole

@@ -7,7 +7,8 @@ called through call_window.py, concurrently. The form is recognised by signature
 ``async def f(record)``           one record; calls overlap on an event loop
 ``def f(records: list[Record])``  a list of records; answers for each of them, in their order
 ``async def f(records: list[Record])``  both
-``def f(record, state)``          one record, and the state of its key (state.py)
+``def f(record, state)``          one record, and the state of its key (state.py); of a list:
+                              ``def f(records: list[Record], states: list[State])``
 
 Each may also be the ``__call__`` of a class, which is made once and may have ``setup`` and
 ``teardown`` (plain or async), or what a context manager without parameters yields: what is opened
@@ -433,7 +434,7 @@ def form_of(named: Callable[..., Any]) -> TransformForm:
         teardown=getattr(found, "teardown", None),
         annotation=annotation,
         stateful=bool(more),
-        state_type=next((kind for state in more for kind in typing.get_args(state)), Any),
+        state_type=next((kind for state in more for kind in _kinds(state)), Any),
     )
 
 
@@ -467,18 +468,26 @@ def _parameters(function: Callable[..., Any]) -> list[Any]:
     if not given and (_yields(function) or _yields(function, asynchronous=True)):
         return [_NONE_TAKEN]
     taken = needed or places[:1]
-    state = [one for one in given if one.name == "state"]
-    if taken[2:] or named or not taken or taken[1:] != state:
-        raise ValueError(
-            f"takes {inspect.signature(function)}: a transform takes one record, or one"
-            " list[Record]; or a record and its state, (record, state), without a default"
-        )
     try:
         hints = typing.get_type_hints(function)
     except (AttributeError, NameError, SyntaxError, TypeError):
         hints = {}  # names that are imported for type checkers alone
     found = [hints.get(one.name, one.annotation) for one in taken]
+    name = "states" if _is_list(next(iter(found), None)) else "state"
+    state = [one for one in given if one.name == name]
+    if taken[2:] or named or not taken or taken[1:] != state:
+        raise ValueError(
+            f"takes {inspect.signature(function)}: a transform takes one record, or one"
+            " list[Record]; with state (record, state), or (records: list[Record], states),"
+            " without a default"
+        )
     return [*found[:1], *(_looked_up(one, function) for one in found[1:])]
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """Return what ``State[…]`` or ``list[State[…]]`` names."""
+    found = typing.get_args(annotation)
+    return typing.get_args(found[0]) if found and _is_list(annotation) else found
 
 
 def _looked_up(annotation: Any, function: Callable[..., Any]) -> Any:
@@ -491,7 +500,7 @@ def _looked_up(annotation: Any, function: Callable[..., Any]) -> Any:
         return typing.get_type_hints(alone, inner)["state"]
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
         raise ValueError(
-            f"takes state: {annotation}, which cannot be looked up ({error}): import its names"
+            f"takes state as {annotation}, which cannot be looked up ({error}): import its names"
             " outside of TYPE_CHECKING, so that values can be made of that type"
         ) from error
 

@@ -104,7 +104,7 @@ class IsolatedCalls:
             ended = KilledFromOutside if how.endswith(FROM_OUTSIDE) else Death
             raise ended(how, hung=False) from None
         overlapping_calls.add_counted(counted)
-        return results if state is None else list(map(state.take, results, changed))
+        return results if state is None else list(map(state.take, records, results, changed))
 
     def _answer(self, channel: socket.socket) -> bytes:
         """Return what comes after beats; raise TimeoutError on a hang, and where no beat comes.

@@ -48,8 +48,12 @@ CLOSE_WAIT_S = 5.0
 WAIT_S = 0.05
 
 
-def bound(form: TransformForm, limits: CallLimits) -> TransformForm:
-    """Return the form with data and, where its module has imported it, with its context."""
+def bound(
+    form: TransformForm, limits: CallLimits, state: KeyedState | None = None
+) -> TransformForm:
+    """Return the form with data, state and, where its module has imported it, with its context."""
+    if state is not None:
+        return state.bound(form, partial(bound, limits=limits))
     context = sys.modules.get("hapax.context")
     return with_data(context.bound(form) if context else form, limits.formats)
 
@@ -150,7 +154,7 @@ class SlotCalls(ABC):
         return self._limits.concurrency * (self._limits.records_max if self._form.lists else 1)
 
     @abstractmethod
-    def open(self) -> None:
+    def open(self, state: KeyedState | None = None) -> None:
         """Set the transform up; raises ConfigurationError."""
 
     @abstractmethod
@@ -187,10 +191,10 @@ class SlotCalls(ABC):
         given = self._limits.given
         return [given(call) for call in piece] if self._form.lists else given(piece[0])
 
-    def _set_up(self) -> None:
-        self._form = bound(self._lifetime.open(), self._limits)
+    def _set_up(self, state: KeyedState | None) -> None:
+        self._form = bound(self._lifetime.open(), self._limits, state)
         longest = self._limits.records_max if self._form.lists else 1
-        self._queue = CallQueue(self._limits.order, longest)
+        self._queue = CallQueue(self._limits.order, longest, unique=state is not None)
 
     def _overdue(self, timed: Iterable[Slot]) -> list[Slot]:
         """Count one tick for each attempt; return those that have taken too long."""
@@ -233,11 +237,11 @@ class LoopCalls(SlotCalls):
         self._loop = _new_event_loop()
         self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
 
-    def open(self) -> None:
+    def open(self, state: KeyedState | None = None) -> None:
         sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread.start()
         try:
-            self._set_up()
+            self._set_up(state)
         except BaseException:
             self.close()
             raise
@@ -405,8 +409,8 @@ class ThreadCalls(SlotCalls):
         self._idle = 0
         self._closed = False
 
-    def open(self) -> None:
-        self._set_up()
+    def open(self, state: KeyedState | None = None) -> None:
+        self._set_up(state)
         for number in range(self._limits.concurrency):
             # Daemons: a call that hangs must not keep the process alive.
             threading.Thread(target=self._work, name=f"call-{number}", daemon=True).start()
@@ -503,11 +507,11 @@ def call_limits(settings: Settings) -> CallLimits:
 def load_calls(settings: Settings) -> TransformForm:
     """Import business code; raise ConfigurationError when settings do not go with its form."""
     form = load_form(settings.transform)
-    overlap = overlapping(form, call_limits(settings))
-    alone = settings.engine == "worker" and not overlap
-    problems = list(call_problems(settings)) if alone else []
+    # With state the calls of a batch end before it is committed, and none is made meanwhile.
+    alone = form.stateful or not overlapping(form, call_limits(settings))
+    problems = list(call_problems(settings)) if alone and settings.engine == "worker" else []
     if form.stateful:
-        problems += state_problems(settings, overlap=overlap)
+        problems += state_problems(settings)
     if problems:
         raise ConfigurationError(problems)
     return form
@@ -583,10 +587,8 @@ def open_transformer(
 ) -> Transformer | GatheredCalls:
     """Return what runs a form batch by batch, set up. Raises ConfigurationError."""
     if not overlapping(form, limits):
-        around = partial(bound, limits=limits)
-        function: Any = around(form).function if state is None else state.bound(form, around)
-        attempts, retried = limits.attempts_max, limits.retrying
-        return Transformer(function, attempts, retried, limits.output_bytes_max)
+        function, attempts = bound(form, limits, state).function, limits.attempts_max
+        return Transformer(function, attempts, limits.retrying, limits.output_bytes_max)
     calls = make_calls(form, limits, on_blocked)
-    calls.open()
+    calls.open(state)
     return GatheredCalls(calls)

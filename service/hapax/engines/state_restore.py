@@ -10,24 +10,37 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from hapax.core.errors import PositionLostError, PreflightError, StateUnreadError, StopError
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    StateUnreadError,
+    StopError,
+)
+from hapax.core.ports import silent
+from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.state import ChangelogPiece
+    from hapax.core.state import Spans
     from hapax.engines.lifecycle import Process
     from hapax.state.lmdb_store import LmdbStore
 
 AGAIN_S: Final = 1.0
 CLOSE_S: Final = 5.0
+MEASURE_S: Final = 1.0
+AT_ONCE: Final = 500_000
+"""Offsets that are read by one client, of as many partitions as have no more than that."""
 
 
 class ChangelogReader(Protocol):
@@ -38,11 +51,14 @@ class ChangelogReader(Protocol):
 
     kept_s: float
 
-    def span(self, partition: int) -> tuple[int, int]:
-        """Return where a partition begins and ends. StopError: there is no such partition."""
+    def spans(self, partitions: Collection[int]) -> Spans:
+        """Return where those begin and end that answer. StopError: there is no such partition."""
 
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        """Yield what committed transactions have changed."""
+    def read(self, topic: str, spans: Spans) -> Iterator[Mapping[int, ChangelogPiece]]:
+        """Yield what committed transactions have changed; the last piece of each ends its span.
+
+        ``topic``: of the input.
+        """
 
 
 class RestoreRequest(NamedTuple):
@@ -51,13 +67,6 @@ class RestoreRequest(NamedTuple):
     where: TopicPartition
     at: int
     number: int = 0
-
-
-class Restored(NamedTuple):
-    """How many changes were read, and how long it took."""
-
-    changes: int
-    lasted_s: float
 
 
 class Keyed(NamedTuple):
@@ -75,41 +84,106 @@ class GroupMovedBackError(PositionLostError):
         super().__init__(
             f"{wanted.where[0]}/{wanted.where[1]}: the group is at {wanted.at}, and the state has"
             f" changes of record {source}: the group was moved back or began again, and the same"
-            " records would change it twice. Take another HAPAX_APP, or delete the changelog to"
-            " begin without state"
+            " records would change it twice. hapax offsets set TOPIC earliest --drop-state begins"
+            " without state; or take another HAPAX_APP"
         )
+
+
+Came = int | GroupMovedBackError | PreflightError
+"""How many changes were read, or why the state has not come: it can never, or not now."""
+
+
+class _Tail:
+    """What a partition lacks, from its row to ``end``. ``changes``: how many were read."""
+
+    def __init__(self, wanted: RestoreRequest, row: StatePosition, end: int) -> None:
+        self.wanted, self.row, self.end = wanted, row, end
+        self.begin, self.changes, self.lacks = row.changelog, 0, end - row.changelog
+
+    def take(self, store: LmdbStore, piece: ChangelogPiece) -> Came | None:
+        """Put a piece into the store; return what has come where it is the last one."""
+        (where, at, _number), row = self.wanted, self.row
+        self.changes += len(piece.changes)
+        source, done = max(row.source, piece.source), piece.next >= self.end
+        self.row = StatePosition(store.of, None, piece.next, source, row.seen_s)
+        if done and source < at:
+            self.row = StatePosition(store.of, at, piece.next, source, time.time())
+        store.restore(where, piece.changes, self.row)
+        if not done:
+            return None
+        return self.changes if source < at else GroupMovedBackError(self.wanted, source)
 
 
 def restore(
     store: LmdbStore,
     changelog: ChangelogReader,
-    wanted: RestoreRequest,
+    requests: Collection[RestoreRequest],
     closing: Callable[[], bool] = bool,
-) -> int:
-    """Bring one partition there; return how many changes were read.
+    hurry: Callable[[], bool] = bool,
+    *,
+    tell: Callable[[TopicPartition, int, int], object] = silent,
+) -> Iterator[tuple[RestoreRequest, Came]]:
+    """Bring partitions of one topic there; yield each when it is, those that lack least first.
 
-    Raises GroupMovedBackError: what later records have changed cannot be taken back; and, between
-    two pieces, InterruptedError when ``closing`` says so.
+    Raises, between two pieces, InterruptedError when ``closing`` says so. ``hurry``: others wait,
+    so what is not begun is left out. ``tell`` hears how many offsets of a partition are read, and
+    of how many.
     """
-    where, at, _number = wanted
-    start, end = changelog.span(where[1])
-    row = store.row(where)
-    if row is None or not _usable(row, store, changelog, (start, end), at):
-        store.drop(where)
-        row = StatePosition(store.of, None, start, -1, time.time())
-    count = 0
-    for piece in changelog.read(where, row.changelog, end):
-        if closing():
-            raise InterruptedError
-        count += len(piece.changes)
-        source = max(row.source, piece.source)
-        row = StatePosition(store.of, None, piece.next, source, row.seen_s)
-        store.restore(where, piece.changes, row)
-    if row.source >= at:
-        raise GroupMovedBackError(wanted, row.source)
-    at_end = max(row.changelog, end)
-    store.restore(where, {}, StatePosition(store.of, at, at_end, row.source, time.time()))
-    return count
+    spans = changelog.spans([one.where[1] for one in requests])
+    due: list[_Tail] = []
+    for wanted in requests:
+        if span := spans.get(wanted.where[1]):
+            due.append(_Tail(wanted, _row(store, changelog, wanted, span), span[1]))
+            tell(wanted.where, 0, due[-1].lacks)
+        else:
+            yield wanted, PreflightError(["the leader of the changelog does not answer"])
+    due.sort(key=lambda tail: tail.lacks)
+    while due:
+        group = _group(due)
+        topic = next(iter(group.values())).wanted.where[0]
+        lacking = {at: (one.row.changelog, one.end) for at, one in group.items() if one.lacks > 0}
+        have = {at: one for at, one in group.items() if at not in lacking}
+        read = changelog.read(topic, lacking) if lacking else ()
+        for pieces in chain(_ended(have), read, _ended(group)):
+            if closing():
+                raise InterruptedError
+            for number, piece in pieces.items():
+                tail = group[number]
+                came = tail.take(store, piece)
+                tell(tail.wanted.where, piece.next - tail.begin, tail.end - tail.begin)
+                if came is not None:
+                    yield group.pop(number).wanted, came
+        if hurry():
+            return
+
+
+def _ended(group: Mapping[int, _Tail]) -> Iterator[Mapping[int, ChangelogPiece]]:
+    """Yield what ends those that lack nothing, or of which no piece did when all is read."""
+    yield {number: ChangelogPiece({}, tail.end) for number, tail in group.items()}
+
+
+def _group(due: list[_Tail]) -> dict[int, _Tail]:
+    """Take what is read at once: many short ones, or a long one alone."""
+    left, group = AT_ONCE, dict[int, _Tail]()
+    while due and (not group or due[0].lacks <= left):
+        tail = due.pop(0)
+        left -= tail.lacks
+        group[tail.wanted.where[1]] = tail
+    return group
+
+
+def _row(
+    store: LmdbStore, changelog: ChangelogReader, wanted: RestoreRequest, span: tuple[int, int]
+) -> StatePosition:
+    """Return the row, where it is a part of the changelog that only has to be read on.
+
+    Otherwise nothing of it is kept, and the row is where the changelog begins.
+    """
+    row = store.row(wanted.where)
+    if row is not None and _usable(row, store, changelog, span, wanted.at):
+        return row
+    store.drop(wanted.where)
+    return StatePosition(store.of, None, span[0], -1, time.time())
 
 
 def _usable(
@@ -137,9 +211,15 @@ class StateHold:
         self._waiting: dict[TopicPartition, RestoreRequest] = {}
         self._unseen: set[TopicPartition] = set()
         """What was assigned, and of which it is not known where the group is."""
+        self._held: set[TopicPartition] = set()
         self._number = 0
         self._wanted: SimpleQueue[RestoreRequest] = SimpleQueue()
-        self._done: SimpleQueue[tuple[RestoreRequest, Restored | StopError]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[RestoreRequest, tuple[int, float] | StopError]] = (
+            SimpleQueue()
+        )
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
+        """How many offsets are read, and of how many, where that has begun."""
+        self._measure_s = 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -157,23 +237,37 @@ class StateHold:
 
     def attend(self, source: Source) -> None:
         """Hold again each time: partitions leave and come back. Raises StopError."""
-        if self._unseen:
-            self._look(source)
-        if not self._waiting:
-            return
-        while not self._done.empty():
+        self._measure()
+        while self._waiting and not self._done.empty():
             wanted, came = self._done.get()
             if self._waiting.get(wanted.where) != wanted:
                 continue  # it has left since, or is wanted elsewhere
             if isinstance(came, GroupMovedBackError):
-                self._judge(source, wanted, came)
+                try:
+                    self._judge(source, wanted, came)
+                except BatchAbortedError:  # no stable answer now: it is judged again
+                    self._done.put((wanted, came))
+                    raise
             elif isinstance(came, StopError):
                 raise came
             else:
                 self._release(source, wanted, came)
+        if self._unseen:
+            self._look(source)
+        for where in sorted(self._held - self._waiting.keys()):  # forgotten while it waited
+            source.hold(where, "state", held=False)
         for where in self._waiting:
             source.hold(where, "state", held=True)
-        self._store.refresh()  # or pages that are free would not be used again
+        self._held = {*self._waiting}
+        if self._waiting:
+            self._store.refresh()  # or pages that are free would not be used again
+
+    def _measure(self) -> None:
+        now_s = self._process.clock.monotonic()
+        if now_s >= self._measure_s:
+            self._measure_s = now_s + MEASURE_S
+            restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
+            self._process.events.state_measured(self._store.figures(restoring))
 
     def close(self) -> bool:
         """End what is being read; return whether nothing writes to the store any more."""
@@ -189,7 +283,7 @@ class StateHold:
         if missing := self._unseen - known.keys():
             committed = source.committed(missing)
             known |= {where: at for where, at in committed.items() if at is not None}
-        placed = {where: known[where] for where in self._unseen if where in known}
+        placed = {where: known[where] for where in sorted(self._unseen) if where in known}
         self._unseen.clear()
         self._want(self._state.unread(placed))
 
@@ -201,11 +295,13 @@ class StateHold:
         for where, at in new.items():
             self._number += 1
             self._waiting[where] = request = RestoreRequest(where, at, self._number)
+            self._read.pop(where, None)
             self._wanted.put(request)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="state", daemon=True)
             self._thread.start()
         self._process.events.state_awaited(new.keys())
+        self._measure_s = 0.0
 
     def _judge(self, source: Source, wanted: RestoreRequest, error: GroupMovedBackError) -> None:
         """Raise the error, unless the group has come further meanwhile."""
@@ -214,42 +310,60 @@ class StateHold:
             raise error
         self._want({wanted.where: at})
 
-    def _release(self, source: Source, wanted: RestoreRequest, came: Restored) -> None:
+    def _release(self, source: Source, wanted: RestoreRequest, came: tuple[int, float]) -> None:
         self._process.events.state_restored(wanted.where, *came)
         self._store.refresh()
         self._state.unread({wanted.where: wanted.at})  # from here on it is sure
         source.hold(wanted.where, "state", held=False)
         del self._waiting[wanted.where]
+        self._measure_s = 0.0
 
     # -- on a thread of its own -------------------------------------------------------------
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            try:
-                wanted = self._wanted.get(timeout=AGAIN_S)
-            except Empty:
-                continue
-            if self._waiting.get(wanted.where) == wanted:
-                self._restore(wanted)
+            with suppress(Empty):
+                found = [self._wanted.get(timeout=AGAIN_S)]
+                while not self._wanted.empty():
+                    found.append(self._wanted.get())
+                wanted = [one for one in found if self._waiting.get(one.where) == one]
+                if wanted:
+                    self._restore(wanted)
 
-    def _restore(self, wanted: RestoreRequest) -> None:
-        began_s = self._process.clock.monotonic()
+    def _restore(self, wanted: Collection[RestoreRequest]) -> None:
+        clock, unread = self._process.clock, dict[RestoreRequest, Exception]()
+        began_s, left = clock.monotonic(), dict.fromkeys(wanted)
         try:
-            changes = restore(self._store, self._changelog, wanted, self._closing.is_set)
+            for one, came in restore(
+                self._store,
+                self._changelog,
+                wanted,
+                self._closing.is_set,
+                lambda: not self._wanted.empty(),
+                tell=lambda where, *read: self._read.update({where: read}),
+            ):
+                if isinstance(came, PreflightError):
+                    unread[one] = came
+                    continue
+                del left[one]
+                lasted_s = clock.monotonic() - began_s
+                done = came if isinstance(came, StopError) else (came, lasted_s)
+                self._done.put((one, done))
         except InterruptedError:
             return
-        except PreflightError as error:
-            self._again(wanted, error)
-        except StopError as error:
-            self._done.put((wanted, error))
-        except Exception as error:  # or the partition would wait without a word
-            self._again(wanted, error)
-        else:
-            lasted_s = self._process.clock.monotonic() - began_s
-            self._done.put((wanted, Restored(changes, lasted_s)))
+        except Exception as error:  # or the partitions would wait without a word
+            if isinstance(error, StopError) and not isinstance(error, PreflightError):
+                for one in left:
+                    self._done.put((one, error))
+                return
+            unread |= dict.fromkeys(left, error)
+        self._again(unread)
+        for one in left:
+            self._wanted.put(one)
 
-    def _again(self, wanted: RestoreRequest, error: Exception) -> None:
+    def _again(self, unread: Mapping[RestoreRequest, Exception]) -> None:
         """Let the others have their turn first."""
-        self._process.events.state_unread(wanted.where, str(error) or repr(error))
-        self._closing.wait(AGAIN_S)
-        self._wanted.put(wanted)
+        for wanted, error in unread.items():
+            self._process.events.state_unread(wanted.where, str(error) or repr(error))
+        if unread:
+            self._closing.wait(AGAIN_S)

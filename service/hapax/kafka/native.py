@@ -74,11 +74,12 @@ class NativePath:
         digests = b"".join(_digest(claim) if claim else bytes(16) for claim in found.claims)
         outputs = range(len(prepared.results))
         previews = [self.module.preview(native, prepared.results, index) for index in outputs]
+        reference = list(map(_fields, prepared.reference()))
         same = {
             "ids": list(islice(native.ids, len(records))) == found.ids,
             "claims": list(islice(native.claims, len(records))) == found.claims,
             "digests": native.claims.digests(_SALT)[: len(digests)] == digests,
-            "outputs": [one for one in previews if one is not None] == list(map(_fields, prepared)),
+            "outputs": [one for one in previews if one is not None] == reference,
         }
         if not all(same.values()):
             what = ", ".join(name for name, is_so in same.items() if not is_so)

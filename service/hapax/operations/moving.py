@@ -34,10 +34,11 @@ from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
 from hapax.operations.reading import Operation, read_ranges
+from hapax.operations.state import StateOfMoves
 from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.ports import Tell
     from hapax.core.records import Message, TopicPartition
@@ -133,6 +134,9 @@ class GroupAdoption:
             found.append(
                 f"claims stay with {group}: hapax claims rebuild restores those of its outputs"
             )
+        state = f"{group}-state"
+        if state != settings.state_topic and not self._client.absent([state]):
+            found.append(f"state stays in {state}: set HAPAX_STATE__TOPIC={state} to continue it")
         retry = f"{group}-retry"
         if retry not in settings.read_topics and not self._client.absent([retry]):
             found.append(
@@ -224,14 +228,28 @@ class Moving(Operation):
     def members(self) -> dict[str, str]:
         return self._group.members()
 
-    def carry_out(self, moves: Iterable[Move], *, keep_claims: bool = False) -> int:
+    def state(self, moves: Sequence[Move], *, drop: bool = False) -> StateOfMoves:
+        return StateOfMoves(self._settings, moves, self._tell, drop=drop)
+
+    def carry_out(
+        self,
+        moves: Iterable[Move],
+        *,
+        keep_claims: bool = False,
+        state: StateOfMoves | None = None,
+    ) -> int:
         """Move the offsets; return how many claims of passed records were forgotten."""
         due = [move for move in moves if move.changes]
-        if not due:
+        if state is not None:
+            state.require()
+        if not due and not (state and state.drops):
             return 0
         self._group.await_empty(self._tell)
         forgotten = 0 if keep_claims else self._forget_passed(due)
-        self._group.commit(self._written(due))
+        if due:
+            self._group.commit(self._written(due))
+        if state is not None:
+            state.apply()
         return forgotten
 
     def dead_letter(self, skip: Skip, move: Move, topic: str) -> bool:

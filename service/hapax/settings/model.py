@@ -135,7 +135,7 @@ class Settings(SettingsGroup):
     @property
     def state_topic(self) -> str:
         """The changelog of a transform that keeps state."""
-        return f"{self.app}-state"
+        return self.state.topic or f"{self.app}-state"
 
     @property
     def read_topics(self) -> tuple[str, ...]:

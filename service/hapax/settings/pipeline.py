@@ -238,6 +238,8 @@ class RetrySettings(SettingsGroup):
 class StateSettings(SettingsGroup):
     """State that a transform keeps by key."""
 
+    topic: Annotated[str | None, TOPIC] = None
+    """Compacted topic with as many partitions as the input. Default: HAPAX_APP and -state."""
     dir: Annotated[str | None, PATH] = None
     """Folder of this instance for its state, so that a restart reads only what has changed since.
     Unset: a temporary one, and each start reads all of the changelog."""

@@ -139,8 +139,8 @@ def call_problems(settings: Settings) -> Iterator[str]:
         yield _not_shorter(call, poll, why)
 
 
-def state_problems(settings: Settings, *, overlap: bool) -> Iterator[str]:
-    """Yield what does not go with a transform that keeps state; ``overlap``: its calls do."""
+def state_problems(settings: Settings) -> Iterator[str]:
+    """Yield what does not go with a transform that keeps state."""
     what = f"HAPAX_TRANSFORM={settings.transform} keeps state"
     if settings.engine != "worker":
         yield (
@@ -158,11 +158,8 @@ def state_problems(settings: Settings, *, overlap: bool) -> Iterator[str]:
     named = (*settings.input.topics, settings.output.topic, settings.dead_letter.topic)
     if settings.state_topic in named:
         yield f"{what} in topic {settings.state_topic}, which {_INPUT} or outputs name: rename it"
-    if overlap:
-        yield (
-            f"{what}: make it a plain function of one record, without setup, with"
-            " HAPAX_CALL__CONCURRENCY=1"
-        )
+    if settings.call.order == "none":
+        yield f"{what}, and HAPAX_CALL__ORDER=none lets calls of one key overlap: choose key"
 
 
 def _not_shorter(shorter: tuple[str, int], longer: tuple[str, int], why: str) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -21,8 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import lmdb
 import msgspec
 
-from hapax.core.errors import PreflightError, StopError
-from hapax.core.state import EXPIRES, NAME_BYTES_MAX
+from hapax.core.errors import PreflightError, StateTypeError, StopError
+from hapax.core.state import EXPIRES, NAME_BYTES_MAX, StateFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,11 @@ _NOTE: Final = b"note"
 _NO_BOOT: Final = b"-"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _HELD: Final = "another process uses this folder: give each its own HAPAX_STATE__DIR"
-_DAMAGED: Final = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError)
+_DAMAGED: Final = (
+    *(lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.BadTxnError),
+    lmdb.PageNotFoundError,
+)
+_DATABASES: Final = (b"entries", b"rows", b"expires")
 _AT_ONCE: Final = 10_000
 """Entries that are deleted in one transaction: the worker waits for its end."""
 
@@ -62,7 +67,7 @@ class StatePosition(msgspec.Struct, array_like=True):
 
 
 class LmdbStore:
-    """Entries and rows. The thread of the worker reads and applies; another one restores.
+    """Entries and rows. The thread of the worker applies, those of calls get; another restores.
 
     of  ids of what is read now; rows of anything else count for nothing
     """
@@ -74,28 +79,33 @@ class LmdbStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder)
+            (room := folder / "room").write_bytes(bytes(1 << 16))
+            room.unlink()  # a disk without it: LMDB's lock file would be death by SIGBUS
+            self._data = folder / "lmdb" / "data.mdb"
             self._environment = self._opened(folder)
         except (OSError, lmdb.Error) as error:
+            with suppress(AttributeError):  # or there was none yet
+                self._lock.close()
             why = _HELD if isinstance(error, BlockingIOError) else str(error)
             raise PreflightError([f"HAPAX_STATE__DIR={folder}: {why}"]) from error
-        self._entries = self._environment.open_db(b"entries")
-        self._rows = self._environment.open_db(b"rows")
-        self._index = self._environment.open_db(b"expires")
+        self._entries, self._rows, self._index = map(self._environment.open_db, _DATABASES)
         """Entries by partition and the time at which they expire."""
         self._swept: dict[bytes, bytes] = {}
         self._reader: Any = self._environment.begin(db=self._entries)
+        self._reading = threading.RLock()  # LMDB takes no two calls of one transaction at once
         self._next: dict[int, int] = {}
 
     # -- what the core asks, of one snapshot --------------------------------------------------
 
     def get(self, entry: bytes) -> bytes | None:
-        """See the port."""
-        if len(entry) <= _KEY_MAX:
-            found: bytes | None = self._reader.get(entry)
-            return found
+        """See the port. StateTypeError where it is damaged: no dead letter comes of that."""
         key = _key(entry)
-        found = self._reader.get(key)
-        return None if found is None else _whole(key, found)[1]
+        try:
+            with self._reading:
+                found: bytes | None = self._reader.get(key)
+        except _DAMAGED as error:
+            raise StateTypeError(self._damage(error)) from error
+        return found if found is None or key is entry else _whole(key, found)[1]
 
     def entries(self, prefix: bytes) -> dict[bytes, bytes]:
         """See the port."""
@@ -104,7 +114,7 @@ class LmdbStore:
         if len(prefix) + NAME_BYTES_MAX > _KEY_MAX:
             heads.append(prefix[:4] + _LONG)
         for head in heads:
-            with self._reader.cursor() as cursor:
+            with self._reading, self._sound_data(), self._reader.cursor() as cursor:
                 there = cursor.set_range(head)
                 while there and cursor.key().startswith(head):
                     entry, value = _whole(*cursor.item())
@@ -115,7 +125,8 @@ class LmdbStore:
 
     def position(self, where: TopicPartition) -> int | None:
         """See the port."""
-        row = self._row(self._reader, where)
+        with self._reading:
+            row = self._row(self._reader, where)
         return None if row is None or row.of != self.of else row.input
 
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
@@ -123,7 +134,7 @@ class LmdbStore:
         found: list[bytes] = []
         head = partition.to_bytes(4, "big")
         end = head + until_ms.to_bytes(8, "big") + _AFTER
-        with self._reader.cursor(self._index) as cursor:
+        with self._reading, self._sound_data(), self._reader.cursor(self._index) as cursor:
             there = cursor.set_range(head)
             while there and cursor.key() <= end and len(found) < most:
                 at, entry = cursor.item()
@@ -143,7 +154,8 @@ class LmdbStore:
         now_s = time.time()
         rows = {}
         for where, at in progress.items():
-            row = self._row(self._reader, where)
+            with self._reading:
+                row = self._row(self._reader, where)
             if row is not None and row.of == self.of and row.input is not None:
                 end = self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
@@ -157,10 +169,22 @@ class LmdbStore:
         if offset is not None:
             self._next[partition] = offset + 1
 
+    def figures(self, restoring: Mapping[TopicPartition, tuple[int, int | None]]) -> StateFigures:
+        """Return what it holds; counts that LMDB keeps, so nothing is read for them."""
+        with self._reading, self._sound_data():
+            known = [self._reader.stat(one) for one in (self._entries, self._index, self._rows)]
+        pages = sum(
+            one[f"{kind}_pages"] for one in known for kind in ("branch", "leaf", "overflow")
+        )
+        size = pages * known[0]["psize"]
+        return StateFigures(size, self._size_bytes, known[0]["entries"], restoring)
+
     def refresh(self) -> None:
         """Let the worker's thread see what was restored, and pages of before be used again."""
-        self._reader.abort()
-        self._reader = self._environment.begin(db=self._entries)
+        self._swept = {}  # those rows may stand for something else by now
+        with self._reading:
+            self._reader.abort()
+            self._reader = self._environment.begin(db=self._entries)
 
     # -- what a restore asks ------------------------------------------------------------------
 
@@ -172,8 +196,12 @@ class LmdbStore:
     def restore(
         self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
     ) -> None:
-        """Take what was read from the changelog."""
-        self._write(changes, {where: row})
+        """Take what was read from the changelog, in pieces: the worker may wait for each."""
+        entries = sorted(changes)
+        last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
+        for at in range(0, last, _AT_ONCE):
+            self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
+        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
@@ -193,7 +221,8 @@ class LmdbStore:
 
         ``trusted``: nothing writes to it any more.
         """
-        self._reader.abort()
+        with self._reading:
+            self._reader.abort()
         try:
             self._environment.sync(force=True)
             if trusted:
@@ -206,7 +235,8 @@ class LmdbStore:
     # -- inside -----------------------------------------------------------------------------
 
     def _row(self, reader: Any, where: TopicPartition) -> StatePosition | None:
-        found = reader.get(_name(where), db=self._rows)
+        with self._sound_data():
+            found = reader.get(_name(where), db=self._rows)
         return None if found is None else _ROW.decode(found)
 
     def _done_with(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
@@ -219,19 +249,38 @@ class LmdbStore:
         rows: Mapping[TopicPartition, StatePosition],
         swept: Iterable[bytes] = (),
     ) -> None:
+        kept: list[tuple[bytes, bytes]] = []
+        due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
-            for entry, value in sorted(changes.items()):
-                key = _key(entry)
+            for entry in sorted(changes):
+                value = changes[entry]
+                key = entry if len(entry) <= _KEY_MAX else _key(entry)
                 if value is None:
                     writer.delete(key, db=self._entries)
                 else:
-                    writer.put(key, value if key is entry else _long(entry, value))
+                    kept.append((key, value if key is entry else _long(entry, value)))
                     if value.startswith(EXPIRES):
-                        writer.put(_index_key(entry, value), entry, db=self._index)
+                        due.append((_index_key(entry, value), entry))
+            for items, database in ((kept, self._entries), (due, self._index)):
+                if items:
+                    with writer.cursor(database) as cursor:
+                        cursor.putmulti(items)
             for at in swept:
                 writer.delete(at, db=self._index)
             for where, row in rows.items():
                 writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
+
+    def _damage(self, error: lmdb.Error) -> str:
+        """Remove what is damaged; return what to say of it."""
+        self._data.unlink(missing_ok=True)
+        return f"HAPAX_STATE__DIR is damaged: {error}; nothing is lost: the next start empties it"
+
+    @contextmanager
+    def _sound_data(self) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGED as error:
+            raise StopError(self._damage(error)) from error
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
@@ -243,6 +292,8 @@ class LmdbStore:
                 f"the state is larger than HAPAX_STATE__SIZE_MAX={self._size_bytes}: raise it, or"
                 " let values expire; nothing is lost"
             ) from error
+        except _DAMAGED as error:
+            raise StopError(self._damage(error)) from error
         except lmdb.Error as error:
             raise StopError(
                 f"HAPAX_STATE__DIR cannot be written: {error}; nothing is lost"
@@ -277,10 +328,14 @@ class LmdbStore:
         )
 
     def _sound(self, environment: lmdb.Environment) -> bool:
+        pages, size = environment.info()["last_pgno"] + 1, self._data.stat().st_size
+        if pages * environment.stat()["psize"] > size > 0:
+            return False  # it was cut, and to read beyond its end is death by SIGBUS
         with environment.begin() as reader:
             note = reader.get(_NOTE)
         if note is None:
             return True  # it is new
+        list(map(environment.open_db, _DATABASES))  # which reads what they are
         form, boot, closed = note.split(b" ")
         return form == _FORM and (closed == b"closed" or boot == _boot() != _NO_BOOT)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hapax.core.micro_batches import Numbers
     from hapax.core.ports import Stuck
     from hapax.core.records import Record, TopicPartition
+    from hapax.core.state import StateFigures
 
 
 STALL_S = 5.0
@@ -168,6 +169,7 @@ class Health:
         self.lanes: Mapping[int, LaneState] = {}
         self.outputs_cluster: str | None = None
         self.settled: deque[tuple[float, BatchResult]] = deque(maxlen=SETTLED_MAX)
+        self.kept: StateFigures | None = None  # None: the transform keeps no state
         self.calls: Sequence[tuple[Record, float]] | None = None
         """Records in a call of the transform, and its seconds; None: calls do not overlap."""
         self.micro_batch: tuple[float, Numbers] | None = None

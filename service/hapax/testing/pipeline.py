@@ -34,13 +34,7 @@ from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.core.retry_later import LEVELS
 from hapax.core.state import content_of, prefix_of
 from hapax.core.transform import TransformForm, form_of, load_form
-from hapax.engines.overlapping_calls import (
-    GatheredCalls,
-    call_limits,
-    open_transformer,
-    overlapping,
-    retrying,
-)
+from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
@@ -235,9 +229,9 @@ def _counted(form: TransformForm, calls: Counter[Coordinates]) -> TransformForm:
         count(given)
         return form.function(given, *state)
 
-    async def awaited(given: Any) -> Any:
+    async def awaited(given: Any, *state: Any) -> Any:
         count(given)
-        return await form.function(given)
+        return await form.function(given, *state)
 
     return replace(form, function=awaited if form.asynchronous else called)
 
@@ -303,10 +297,8 @@ class Pipeline:
         self._lines: list[bytes] = []
         self._capture()
         self._watch = _CallWatch()
-        if form.stateful:
-            overlap = overlapping(form, limits)
-            if problems := list(state_problems(self.settings, overlap=overlap)):
-                raise ConfigurationError(problems)
+        if form.stateful and (problems := list(state_problems(self.settings))):
+            raise ConfigurationError(problems)
         self._store = MemoryState()
         state = KeyedState(self._store, self.settings.state_topic)
         self._state = state if form.stateful else None

@@ -231,7 +231,7 @@ class MemorySource:
             for known in (self._position, self._settled, self._ends_told):
                 known.pop(where, None)
             self._unplaced.discard(where)
-            self._reasons -= {(where, "window"), (where, "schema")}
+            self._reasons -= {(where, "window"), (where, "schema"), (where, "state")}
         self._unplaced.update(shift.assigned)
         if self._unplaced:
             self._place()

@@ -229,7 +229,7 @@ def worker(
     )
     parts = (core, source, suspects, sizing(settings, budgets.retry, Bounds.of(settings)))
     around: dict[str, Any] = {"interrupt": shared.interrupt, "watchdog": shared.watchdog}
-    if isinstance(transformer, GatheredCalls):
+    if isinstance(transformer, GatheredCalls) and keyed is None:
         calls, most = transformer.calls, settings.transaction
         windowing = Windowing(
             Window(), calls, isolation, most.records_max, most.bytes_max, calls.at_once

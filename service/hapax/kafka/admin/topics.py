@@ -13,9 +13,9 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, ResourceType
 
-from hapax.core.errors import PreflightError
+from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, row_problems
 from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.connection import no_broker
@@ -116,6 +116,36 @@ def values_of(entries: Mapping[str, Any] | None) -> dict[str, str]:
         for name, entry in (entries or {}).items()
         if entry.value is not None and not entry.is_sensitive
     }
+
+
+def empty_topic(settings: Settings, topic: str) -> None:
+    """Delete a topic and create it as it was, without records; it gets another id.
+
+    Compacted topics take no deletion of their records. Raises HapaxError: it may be gone then.
+    """
+    admin = _admin(reader_properties(settings))
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        partitions = admin.list_topics(topic, timeout=IDS_TIMEOUT_S).topics[topic].partitions
+        entries = admin.describe_configs([resource])[resource].result(IDS_TIMEOUT_S)
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        config = {name: one.value for name, one in entries.items() if one.source == own}
+        new = NewTopic(topic, len(partitions), len(partitions[0].replicas), config=config)
+        admin.delete_topics([topic], operation_timeout=IDS_TIMEOUT_S)[topic].result()
+        until_s = time.monotonic() + IDS_TIMEOUT_S
+        while True:
+            try:
+                admin.create_topics([new], operation_timeout=IDS_TIMEOUT_S)[topic].result()
+            except KafkaException as error:  # its deletion takes a while
+                still = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+                if not still or time.monotonic() > until_s:
+                    raise
+                time.sleep(_REST_S)
+            else:
+                return
+    except (KafkaException, TimeoutError) as error:
+        why = describe(error.args[0]) if isinstance(error, KafkaException) else str(error)
+        raise HapaxError(f"topic {topic} cannot be deleted and created again: {why}") from error
 
 
 def _admin(properties: Mapping[str, Any]) -> AdminClient:

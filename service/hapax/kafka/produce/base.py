@@ -90,7 +90,10 @@ class OutputTopics:
         Raises BatchAbortedError, which names all that would be refused. Dead letters are not: they
         are amended.
         """
-        names = (messages.topic,) if isinstance(messages, Prepared) else map(_topic_of, messages)
+        prepared = messages if isinstance(messages, Prepared) else None
+        names = {*map(_topic_of, messages if prepared is None else prepared.more)}
+        if prepared is not None:
+            names.add(prepared.topic)
         absent = set[str]()
         if not self._used.issuperset(names):
             absent = self._look_up({message.topic for message in messages})

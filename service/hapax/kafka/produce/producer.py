@@ -253,12 +253,13 @@ class Outbox:
         is refused on the spot: continuing would commit the batch without it.
         """
         self.refused = {}
+        first = 0
         if isinstance(messages, Prepared) and not (reports or self._round_robin):
             self._send_prepared(messages)
-            return
+            first, messages = len(messages.results), messages.more
         produce = self.producer.produce
         report = placed = None
-        for index, message in enumerate(messages):
+        for index, message in enumerate(messages, first):
             if self._placed:
                 report = placed = self._placed.get(index)
             if reports:

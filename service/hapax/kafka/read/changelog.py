@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hapax.core.errors import StopError
+from confluent_kafka import KafkaException
+
+from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE
-from hapax.core.state import ChangelogPiece, entry_of
+from hapax.core.ports import silent
+from hapax.core.state import ChangelogPiece, changelog_problem, entry_of
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
-from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
+from hapax.kafka.connection import no_broker
+from hapax.kafka.errors import NO_TEXT, client_headers
+from hapax.kafka.read.offsets_client import (
+    EARLIEST,
+    LATEST,
+    BlockingOffsets,
+    OffsetsClient,
+    reader_properties,
+)
 from hapax.kafka.read.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
+    from confluent_kafka import Message
+
+    from hapax.core.ports import Tell
     from hapax.core.records import TopicPartition
-    from hapax.core.state import Changes
+    from hapax.core.state import Spans
     from hapax.settings import Settings
 
 _DAY_MS, _MESSAGE_BYTES = 86_400_000, 1_048_588
 """Kafka's defaults of delete.retention.ms and max.message.bytes."""
 OVERHEAD_BYTES: Final = 500
 """Of a record beyond its key and value, in a set of its own."""
+PIECE_BYTES: Final = 16 << 20
+"""About what is read before it is put into the store: the more, the fewer pages are copied."""
+ENTRY_BYTES: Final = 150
+"""What an entry takes in memory beyond its key and value."""
+ANSWER_S: Final = 5.0
 
 
 class Changelog:
@@ -46,57 +65,105 @@ class Changelog:
 
     def problems(self, topic: str) -> Iterator[str]:
         """Yield why it cannot hold the state of this input."""
-        what = f"HAPAX_TRANSFORM: topic {self.topic}, which keeps its state,"
         with closing(BlockingOffsets(self._settings)) as client:
-            partitions = len(client.partitions([topic]))
+            wanted = len(client.partitions([topic]))
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
-        policy = self._configured.get("cleanup.policy", "compact")
-        if count != partitions:
-            has = f"has {count} partitions" if count else "does not exist or may not be read"
-            yield (
-                f"{what} {has}, and the input has {partitions}: create it with as many, and"
-                " cleanup.policy=compact"
-            )
-        elif policy != "compact":
-            yield (
-                f"{what} has cleanup.policy={policy}, which deletes what is not changed for a"
-                " while: set it to compact"
-            )
+        policy = self._configured.get("cleanup.policy")
+        if problem := changelog_problem(self.topic, count, wanted, policy):
+            yield f"HAPAX_TRANSFORM: {': '.join(problem)}"
 
     def ids(self, topic: str) -> tuple[str, ...]:
         """Return Kafka's ids of the cluster, of an input topic and of the changelog."""
         found = topic_ids(self._settings, (topic, self.topic))
         return cluster_id(self._settings), str(found.get(topic)), str(found.get(self.topic))
 
-    def span(self, partition: int) -> tuple[int, int]:
-        """Return where the log begins, and where it ends now, open transactions included.
+    def spans(self, partitions: Collection[int]) -> Spans:
+        """Return where each log begins, and where it ends now, open transactions included.
 
         Those are waited for by who reads: what is committed with an offset of the group may be
-        visible a moment later than that. StopError: there is no such partition.
+        visible a moment later than that. A partition whose leader does not answer is left out.
+        StopError: there is no such partition.
         """
-        where: TopicPartition = (self.topic, partition)
-        with closing(BlockingOffsets(self._settings)) as client:
-            if where not in client.partitions([self.topic]):
-                raise StopError(
-                    f"topic {self.topic}, which keeps the state, has no partition {partition}: add"
-                    " partitions until it has as many as the input"
-                )
-            low, high = client.log_starts([where]), client.high_watermarks([where])
-        return low[where], high[where]
+        wanted = {(self.topic, number) for number in partitions}
+        queries = OffsetsClient(reader_properties(self._settings), left_s=lambda: ANSWER_S)
+        with closing(queries) as client:
+            try:
+                there = client.partitions_of(self.topic)
+                lows = client.offsets(dict.fromkeys(wanted, EARLIEST))
+                highs = client.offsets(dict.fromkeys(wanted, LATEST))
+            except KafkaException as error:
+                raise no_broker(self._settings, error) from error
+        if not there:
+            raise PreflightError([f"topic {self.topic} does not exist or may not be read"])
+        if missing := sorted(number for _topic, number in wanted.difference(there)):
+            raise StopError(
+                f"topic {self.topic}, which keeps the state, has no partition {missing[0]}: add"
+                " partitions until it has as many as the input"
+            )
+        return {
+            where[1]: (low, high)
+            for where, low in lows.items()
+            if low is not None and (high := highs.get(where)) is not None
+        }
 
-    def read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
-        """Yield what committed transactions have changed, in order."""
-        partition, place = where[1], f"{where[0]}/{where[1]}/".encode()
-        spans = {(self.topic, partition): (start, end)}
-        for found in RangeReader(self._settings).read(spans):
-            changes: Changes = {}
-            source = -1
-            for record, _readable in found:
-                if record.key is None:
-                    continue
-                changes[entry_of(partition, record.key)] = record.value
-                for name, value in record.headers:
-                    if name == SOURCE and value and value.startswith(place):
-                        digits = value[len(place) :]
-                        source = max(source, int(digits) if digits.isdigit() else -1)
-            yield ChangelogPiece(changes, found[-1].record.offset + 1, source)
+    def whole(self, where: TopicPartition, tell: Tell = silent) -> Iterator[ChangelogPiece]:
+        """Yield one partition up to where it ends now; ``tell`` hears of offsets."""
+        number = where[1]
+        spans = self.spans([number])
+        if number not in spans:
+            problem = f"{self.topic}/{number}: its leader does not answer; try again"
+            raise PreflightError([problem])
+        start, end = spans[number]
+        for pieces in self.read(where[0], spans):
+            for piece in pieces.values():
+                tell(f"state of partition {number}", piece.next - start, end - start)
+                yield piece
+
+    def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
+        """Yield what committed transactions have changed, in the order of each partition.
+
+        ``topic``: of the input. A piece whose ``next`` is the end of its span is the last one of
+        its partition. Pieces come now and then, and may be none.
+        """
+        logs = {(self.topic, number): span for number, span in spans.items()}
+        places = {number: f"{topic}/{number}/".encode() for number in spans}
+        pieces: dict[int, ChangelogPiece] = {}
+        size = 0
+        for messages, done in RangeReader(self._settings).messages(logs):
+            size += _gather(messages, pieces, places)
+            for _topic, number in done:
+                pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
+            if done or size > PIECE_BYTES or not messages:
+                yield pieces
+                pieces, size = {}, 0
+        yield pieces
+
+
+def _gather(
+    messages: list[Message], pieces: dict[int, ChangelogPiece], places: Mapping[int, bytes]
+) -> int:
+    """Add messages to the pieces of their partitions; return about how many bytes they take.
+
+    Every value of a state comes through here, so there is no call that need not be.
+    """
+    whole, last, place, piece = 0, -1, b"", ChangelogPiece({})
+    for message in messages:
+        number: Any = message.partition()
+        if number != last:
+            piece = pieces.setdefault(number, ChangelogPiece({}))
+            last, place = number, places[number]
+        piece.next = message.offset() + 1  # type: ignore[operator] # RangeFetch has asked for it
+        if (key := message.key()) is None:
+            continue
+        piece.changes[entry_of(number, key)] = value = message.value()
+        whole += len(key) + ENTRY_BYTES + (0 if value is None else len(value))
+        try:
+            headers = client_headers(message)
+        except NO_TEXT:  # it is not one of ours
+            continue
+        for name, said in headers or ():
+            if name == SOURCE and said and said.startswith(place):
+                digits = said[len(place) :]
+                if digits.isdigit() and (at := int(digits)) > piece.source:
+                    piece.source = at
+    return whole

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 
+    Found = tuple[list[Message], set[Where]]
+    """Messages, and the partitions that are read to their end by now."""
+
 _EOF = KafkaError._PARTITION_EOF
 REFUSED = FORBIDDEN | UNKNOWN_TOPIC | {KafkaError._AUTO_OFFSET_RESET}
 AT_ONCE, WAIT_S, SILENCE_S = 5_000, 0.5, 20.0
@@ -128,12 +131,12 @@ class RangeFetch:
         kept: list[Message] = []
         before = len(self.ends)
         for message in messages:
-            where, error = place_of(message), message.error()
+            where: Any = (message.topic(), message.partition())
             end = self.ends.get(where)
             if end is None or where in self.undecodable:
                 continue
-            if error is None:
-                offset = offset_of(message)
+            if (error := message.error()) is None:
+                offset: Any = message.offset()
                 if offset < end:
                     kept.append(message)
                 at_end = offset + 1 >= end
@@ -194,16 +197,22 @@ class RangeReader:
 
     def read(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[list[ReadRecord]]:
         """Yield records, some at a time; those of one partition in order."""
-        if any(start < end for start, end in spans.values()):
-            for messages in _read(
-                self._properties,
-                spans,
-                undecodable=self.undecodable,
-                refused=_refused,
-                failed=lambda problem: PreflightError([problem]),
-                silence_s=SILENCE_S,
-            ):
+        for messages, _done in self.messages(spans):
+            if messages:
                 yield _records(messages)
+
+    def messages(self, spans: Mapping[Where, tuple[int, int]]) -> Iterator[Found]:
+        """Yield them as the client has them, now and then, be there any or not."""
+        if all(start >= end for start, end in spans.values()):
+            return iter(())
+        return _read(
+            self._properties,
+            spans,
+            undecodable=self.undecodable,
+            refused=_refused,
+            failed=lambda problem: PreflightError([problem]),
+            silence_s=SILENCE_S,
+        )
 
     def firsts(
         self, starts: Mapping[Where, tuple[int, int]], within_s: float
@@ -243,7 +252,7 @@ def _read(
     refused: Callable[[str, KafkaError], Exception],
     failed: Callable[[str], Exception],
     silence_s: float,
-) -> Iterator[list[Message]]:
+) -> Iterator[Found]:
     """Yield messages until all spans are read; raise what ``refused`` or ``failed`` make of it."""
     heard = TooLarge()
     with closing(build(Consumer, properties, heard)) as consumer:
@@ -252,11 +261,11 @@ def _read(
             found = fetch.poll()
             for where in fetch.ends.keys() & undecodable.keys():
                 raise failed(undecodable_problem(where, undecodable[where]))
-            fetch.pause_done()
+            done = fetch.pause_done()
             if fetch.silent(silence_s):
                 raise failed(_silent(fetch.ends, silence_s, heard.reason))
+            yield found, done
             if found:
-                yield found
                 fetch.heard_s = time.monotonic()  # the caller may have taken its time
 
 
@@ -309,7 +318,7 @@ class AuditRangeReader:
     def committed(self) -> Iterator[list[ReadRecord]]:
         """Yield what a read_committed reader sees."""
         start, seen = self._stretch.start, self._seen
-        for messages in self._read("read_committed", start, self._stretch.end):
+        for messages, _done in self._read("read_committed", start, self._stretch.end):
             found = _records(messages)
             for record, _readable in found:
                 seen[record.offset - start] = 1
@@ -321,11 +330,11 @@ class AuditRangeReader:
         if first < 0:
             return
         start, seen = self._stretch.start, self._seen
-        for messages in self._read("read_uncommitted", start + first, start + last + 1):
+        for messages, _done in self._read("read_uncommitted", start + first, start + last + 1):
             offsets = [offset_of(message) for message in messages]
             yield [offset for offset in offsets if not seen[offset - start]]
 
-    def _read(self, isolation: str, start: int, end: int) -> Iterator[list[Message]]:
+    def _read(self, isolation: str, start: int, end: int) -> Iterator[Found]:
         where = (self._stretch.topic, self._stretch.partition)
         return _read(
             {**self._properties, **_BOUNDED, "isolation.level": isolation},

@@ -138,6 +138,20 @@ class IncompleteError(HapaxError):
     """Less was read than was requested: nothing is concluded."""
 
 
+class StateFindings(msgspec.Struct, kw_only=True):
+    """What the state came to: ``entries`` judged, and how many of them are ``wrong``.
+
+    ``unjudged``: changed by records beyond the committed offsets. An example has what it must be,
+    and what it is.
+    """
+
+    entries: int = 0
+    wrong: int = 0
+    unjudged: int = 0
+    examples: list[str] = msgspec.field(default_factory=list)
+    remarks: list[str] = msgspec.field(default_factory=list)
+
+
 class Audit(msgspec.Struct, kw_only=True):
     """The result. ``totals`` sums the inputs' counts, and what belongs to no partition."""
 
@@ -149,6 +163,7 @@ class Audit(msgspec.Struct, kw_only=True):
     examples: dict[str, list[str]]
     remarks: list[str]
     duration_s: float = 0.0
+    state: StateFindings | None = None
 
     @property
     def anomalies(self) -> dict[str, int]:
@@ -156,7 +171,7 @@ class Audit(msgspec.Struct, kw_only=True):
 
     @property
     def clean(self) -> bool:
-        return not self.anomalies
+        return not self.anomalies and not (self.state and self.state.wrong)
 
 
 def audit_of(

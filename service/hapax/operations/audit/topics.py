@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError
 from hapax.core.topic_rules import TopicRules
 from hapax.core.transform import load_form
-from hapax.engines.overlapping_calls import open_transformer, retrying
+from hapax.engines.overlapping_calls import open_transformer
 from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.properties import producer_properties
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
@@ -34,6 +33,7 @@ from hapax.operations.audit.judgement import first_named, judge, named_topics
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
+from hapax.operations.audit.state import audit_limits, judged_state
 from hapax.operations.reading import await_decided
 
 if TYPE_CHECKING:
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 STRETCH_MIN, STRETCH_MAX = 50_000, 1_000_000
 TASKS_PER_CORE = 3
 EMPTY_FETCH_MS = 10
-PATIENCE_S = 600.0
-"""For a schema: no poll waits for an audit."""
 
 
 class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line adds to the settings.
 
     transform      False: business code is not called
+    state          judge what a transform keeps, by calling it again in order
     output_topics  further topics that the transform writes to
     since_ms       judge input records from this time on, Unix time; None: all that exists
     """
 
     compare: Compare = Compare.VALUES
     transform: bool = True
+    state: bool = False
     output_topics: tuple[str, ...] = ()
     since_ms: int | None = None
     examples_max: int = 5
@@ -73,12 +73,15 @@ def audit(
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
-    if options.transform and load_form(settings.transform).stateful:
-        problem = (
-            f"HAPAX_TRANSFORM={settings.transform} keeps state, which its calls of today would not"
-            " find as it was: pass --no-transform"
-        )
-        raise ConfigurationError([problem])
+    if options.state != (options.transform and load_form(settings.transform).stateful):
+        why = "keeps no state, or --no-transform is given: leave --state out"
+        if not options.state:
+            why = (
+                "keeps state, which calls out of order would not find: --state judges it and all"
+                " but the contents of outputs, --no-transform these alone"
+            )
+        raise ConfigurationError([f"HAPAX_TRANSFORM={settings.transform} {why}"])
+    options = msgspec.structs.replace(options, transform=options.transform and not options.state)
     if engine == "spark" and find_spec("pyspark") is None:
         problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
         raise ConfigurationError([problem])
@@ -91,6 +94,9 @@ def audit(
             opened = spark.opened(settings, report)
         with opened as reader:
             found = topics.judged(reader)
+    if options.state:
+        outputs = {one.bounds.topic: None for one in found.outputs}
+        found.state = judged_state(settings, [*outputs], report, options.examples_max)
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
 
@@ -265,15 +271,7 @@ class ReadInputs(msgspec.Struct, frozen=True):
         settings = self.settings
         transformer = None
         if self.known:
-            policy = msgspec.structs.replace(retrying(settings), backoff_ms=0)
-            patient = msgspec.structs.replace(settings.formats.registry, wait_s=PATIENCE_S)
-            limits = CallLimits(
-                attempts_max=settings.retry.attempts,
-                retrying=policy,
-                output_bytes_max=settings.call.output_bytes_max,
-                formats=msgspec.structs.replace(settings.formats, registry=patient),
-            )
-            transformer = open_transformer(load_form(settings.transform), limits)
+            transformer = open_transformer(load_form(settings.transform), audit_limits(settings))
         return InputRows(
             {where: place for place, where in enumerate(self.places)},
             ids=settings.dedup.id,

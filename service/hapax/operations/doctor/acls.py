@@ -6,10 +6,13 @@ they suffice, and that the mandatory ones are all needed, is tested against a br
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from hapax.claims.store import kind_of
 from hapax.core.cluster_state import Right
+from hapax.core.errors import ConfigurationError
+from hapax.core.transform import load_form
 from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.target import target_prefixes
@@ -25,16 +28,33 @@ CLUSTER = "kafka-cluster"
 _PREFIXED = "PREFIXED"
 
 
-def kafka_rights(settings: Settings, outputs: Iterable[str] = ()) -> tuple[Right, ...]:
+def state_topics(settings: Settings) -> tuple[str, ...]:
+    """Return the topic that keeps the state of the transform, where it keeps any.
+
+    Its module is imported, and nothing of it is called; none where that fails.
+    """
+    if settings.engine != "worker":
+        return ()
+    with suppress(ConfigurationError):
+        return (settings.state_topic,) if load_form(settings.transform).stateful else ()
+    return ()
+
+
+def kafka_rights(
+    settings: Settings, outputs: Iterable[str] = (), *, state: Iterable[str] = ()
+) -> tuple[Right, ...]:
     """Return what this pipeline's user must be granted, and what it may be; mandatory ones first.
 
     Where outputs go to another cluster than that of the input, these are the rights on the latter.
-    ``outputs``: topics that the business code names itself, which no setting names.
+    ``outputs``: topics that the business code names itself, which no setting names; ``state``: what
+    keeps its state.
     """
     rights = list(_reading(settings))
     if settings.elsewhere:
         return _sorted([*rights, *_settings_seen(settings.input.topics)])
     written = _written(settings, outputs)
+    written |= dict.fromkeys(state, "changes of state are written")
+    rights += [Right("TOPIC", topic, "READ", "state is read back") for topic in state]
     rights += _writing(settings, written)
     rights += _readers(settings)
     read = {one.name for one in rights if (one.resource, one.operation) == ("TOPIC", "READ")}
@@ -81,7 +101,8 @@ class ClusterRights(NamedTuple):
 
 
 def cluster_rights(settings: Settings) -> tuple[ClusterRights, ...]:
-    here = ClusterRights(settings.kafka.bootstrap_servers, kafka_rights(settings))
+    rights = kafka_rights(settings, state=state_topics(settings))
+    here = ClusterRights(settings.kafka.bootstrap_servers, rights)
     if not settings.elsewhere:
         return (here,)
     there = ClusterRights(settings.target.kafka.bootstrap_servers, target_rights(settings))

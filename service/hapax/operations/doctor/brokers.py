@@ -485,6 +485,8 @@ def _message_size(context: CheckContext) -> Iterator[CheckResult]:
     told = (number(topic.settings.get("max.message.bytes")) for topic in context.read.values())
     largest = max((most or 0 for most in told), default=0)
     for name, topic in context.outputs.items():
+        if name in context.state:
+            continue
         most = number(topic.settings.get("max.message.bytes"))
         if most is None or not largest:
             yield _settings_unknown(context, name)

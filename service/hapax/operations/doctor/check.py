@@ -94,6 +94,7 @@ class CheckContext(NamedTuple):
 
     settings  on the cluster of the outputs, where that is another one: ``target_settings``
     claims    None without a claim store
+    state     the topic that keeps the state of the transform; empty: it keeps none
     source    where ``kafka`` is the cluster of the outputs, and another one: that of the input
     """
 
@@ -102,6 +103,7 @@ class CheckContext(NamedTuple):
     claims: StoreHealth | None
     process: ProcessState
     source: CheckContext | None = None
+    state: tuple[str, ...] = ()
 
     @property
     def side(self) -> Literal["", "input", "outputs"]:
@@ -126,7 +128,7 @@ class CheckContext(NamedTuple):
     def outputs(self) -> dict[str, Topic]:
         from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
 
-        return self._there(output_topics(self.settings))
+        return self._there((*output_topics(self.settings), *self.state))
 
     def _there(self, names: tuple[str, ...]) -> dict[str, Topic]:
         topics = self.kafka.topics

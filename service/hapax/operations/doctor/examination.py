@@ -20,7 +20,7 @@ from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
-from hapax.operations.doctor.acls import kafka_rights, target_rights
+from hapax.operations.doctor.acls import kafka_rights, state_topics, target_rights
 from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, ok, unknown
 from hapax.wiring.claims import claim_store
 
@@ -63,8 +63,9 @@ def examine(settings: Settings) -> Examination:
     with ThreadPoolExecutor(2) as pool:
         store = pool.submit(_look_at_claims, settings)
         other = pool.submit(_target_context, settings) if settings.elsewhere else None
-        kafka = _look(settings, kafka_rights(settings), settings.app)
-        context = CheckContext(settings, kafka, store.result(), look_at_process())
+        state = state_topics(settings)
+        kafka = _look(settings, kafka_rights(settings, state=state), settings.app, state)
+        context = CheckContext(settings, kafka, store.result(), look_at_process(), state=state)
         target = None if other is None else other.result()._replace(source=context)
     findings = [*judge(context), *(() if target is None else judge(target))]
     return Examination(context, tuple(findings), target)
@@ -116,10 +117,13 @@ def _target_context(settings: Settings) -> CheckContext:
     return CheckContext(own, kafka, None, look_at_process())
 
 
-def _look(settings: Settings, rights: Iterable[Right], group: str) -> ClusterState:
+def _look(
+    settings: Settings, rights: Iterable[Right], group: str, state: tuple[str, ...] = ()
+) -> ClusterState:
     needed = (one for one in rights if one.resource == "TRANSACTIONAL_ID" and not one.optional)
     ids, ages_of = tuple(map(neighbours.tried_id, needed)), partial(positions.ages_ms, settings)
-    look = ClusterLook(settings, output_topics(settings), ids, group, ages_of).state
+    outputs = (*output_topics(settings), *state)
+    look = ClusterLook(settings, outputs, ids, group, ages_of).state
     try:
         return run_in_subprocess(look)
     except CrashedError as error:

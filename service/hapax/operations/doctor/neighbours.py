@@ -151,7 +151,9 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
     settings = context.settings
-    rights = target_rights(settings) if context.side == "outputs" else kafka_rights(settings)
+    rights = kafka_rights(settings, state=context.state)
+    if context.side == "outputs":
+        rights = target_rights(settings)
     for right in rights:
         if right.optional:
             continue

@@ -1,25 +1,31 @@
-"""Checks of the claim store and of the schema registry."""
+"""Checks of the claim store, of the schema registry, and of what keeps state."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hapax.core.errors import HapaxError
 from hapax.core.formats import WITH_REGISTRY
+from hapax.core.state import changelog_problem
 from hapax.operations.doctor.check import (
+    DAY_MS,
     HOUR_MS,
     CheckResult,
     Verdict,
     check,
     fail,
+    number,
     ok,
+    set_topic,
     unknown,
     warn,
 )
 from hapax.schemas.codec import Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from hapax.schemas.registry import Registry, UnknownSchemaError
-from hapax.settings.value_types import size_text
+from hapax.settings.value_types import duration_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,3 +180,54 @@ def _registry(context: CheckContext) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"the schema registry has {subject}, compatibility {level}")
+
+
+@check("state-changelog", needs="process", now=True, sound="the transform keeps no state")
+def _changelog(context: CheckContext) -> Iterator[CheckResult]:
+    if not context.state:
+        return
+    (name,), inputs = context.state, list(context.inputs.values())
+    if context.kafka.problem is not None or not inputs:
+        yield unknown(f"topic {name}: {context.kafka.problem or 'the input is not known'}")
+        return
+    topic = context.kafka.topics.get(name)
+    count, told = (0, {}) if topic is None else (len(topic.partitions), topic.settings)
+    policy, kept_ms = told.get("cleanup.policy"), number(told.get("delete.retention.ms"))
+    if problem := changelog_problem(name, count, len(inputs[0].partitions), policy):
+        yield fail(*problem)
+    elif kept_ms is None:
+        yield unknown(f"settings of topic {name}: the brokers do not report them")
+    elif kept_ms < HOUR_MS:
+        yield warn(
+            f"{name}: delete.retention.ms={kept_ms}: an instance that is away for more than half of"
+            " it reads the whole changelog again",
+            set_topic(name, f"delete.retention.ms={DAY_MS}"),
+        )
+    else:
+        away = duration_text(kept_ms // 2)
+        yield ok(f"{name}: compacted; an instance keeps its state when it is away for up to {away}")
+
+
+@check("state-disk", needs="process", sound="the transform keeps no state")
+def _disk(context: CheckContext) -> Iterator[CheckResult]:
+    folder, most = context.settings.state.dir, context.settings.state.size_max
+    if not context.state:
+        return
+    if folder is None:
+        fix = "set it to a folder of this instance, on a volume that its restarts find again"
+        yield warn("HAPAX_STATE__DIR is unset: each start reads the whole changelog", fix)
+        return
+    try:
+        free, written = shutil.disk_usage(folder).free, Path(folder, "lmdb", "data.mdb")
+        used = written.stat().st_size if written.exists() else 0
+    except OSError as error:
+        yield unknown(f"HAPAX_STATE__DIR={folder}: {error}; a start makes it")
+        return
+    has = f"HAPAX_STATE__DIR={folder} has {_size(used)} of state and {_size(free)} free"
+    if used + free < most:
+        yield warn(
+            f"{has}, less than HAPAX_STATE__SIZE_MAX={_size(most)}: a full disk ends the process",
+            "give the volume more room, or lower HAPAX_STATE__SIZE_MAX",
+        )
+    else:
+        yield ok(f"{has}; HAPAX_STATE__SIZE_MAX={_size(most)}")

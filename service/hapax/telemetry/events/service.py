@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.records import Coordinates, TopicPartition
+    from hapax.core.state import StateFigures
 
 
 STACK_MAX: Final = 8
@@ -179,12 +180,23 @@ class ServiceEvents(Narrator):
     def state_restored(self, partition: TopicPartition, changes: int, lasted_s: float) -> None:
         seconds = round(lasted_s, 3)
         where = named(partition)
+        self._metrics.state_changes_restored.of().inc(changes)
         self._logger.info("state_restored", partition=where, changes=changes, seconds=seconds)
 
     def state_unread(self, partition: TopicPartition, reason: str) -> None:
         if self._first("state_unread", named(partition)):
             told = printable(reason)
             self._logger.error("state_unread", partition=named(partition), reason=told)
+
+    def state_measured(self, figures: StateFigures) -> None:
+        """Take note of what is kept, and of what is still to be read. Often, so without a line."""
+        self._health.kept, metrics = figures, self._metrics
+        metrics.state_rows.of().set(figures.entries)
+        metrics.state_bytes.of().set(figures.size_bytes)
+        metrics.state_max_bytes.of().set(figures.size_max_bytes)
+        metrics.state_partitions_restoring.of().set(len(figures.restoring))
+        left = sum(whole - read for read, whole in figures.restoring.values() if whole is not None)
+        metrics.state_unread_offsets.of().set(left)
 
     def schemas_unavailable(self, reason: str, partition: TopicPartition | None = None) -> None:
         """Say what is waited for, and which partition waits; None: the start does."""

@@ -137,6 +137,8 @@
     const outputs = status.outputs_cluster;
     const began_s = status.at == null || status.uptime_s == null
       ? null : status.at - status.uptime_s;
+    const kept = status.keyed_state, waits = kept?.restoring.length;
+    const left = waits && kept.restoring.reduce((sum, one) => sum + (one.of ?? 0) - one.read, 0);
     const cluster = outputs && ["outputs go to", `${outputs.servers} `,
       element("small", {}, outputs.id || "has not answered yet")];
     return [pairs([
@@ -144,6 +146,10 @@
       ["started", clock(began_s)],
       ["claim store", store.away_s == null
         ? store.state || "?" : mark("bad", `away for ${span(store.away_s)}`)],
+      ...(kept ? [["state", `${number(kept.entries)} entries, ${size(kept.size_bytes)} of `
+        + size(kept.size_max_bytes), waits
+          ? [" ", mark("warn", `${number(waits)} partitions wait for ${number(left)} offsets`)]
+          : null]] : []),
       ...(cluster ? [cluster] : []), ["version", build.version || "?"],
       ["Python", build.python || "?"], ["librdkafka", build.librdkafka || "?"],
     ])];
@@ -201,7 +207,7 @@
       const left_s = row.retention_margin_seconds;
       const soon = left_s != null && left_s < MARGIN_WARN_S;
       return [
-        row.stuck ? 0 : 1, soon ? left_s : MARGIN_WARN_S, -(row.lag_seconds || 0),
+        row.stuck ? 0 : 1, row.held_by ? 0 : 1, soon ? left_s : MARGIN_WARN_S, -(row.lag_seconds || 0),
         -(row.lag || 0), -(row.open_transaction_seconds || 0), row.topic, row.partition,
       ];
     };
@@ -210,7 +216,7 @@
     return at < 0 ? 0 : left[at] < right[at] ? -1 : 1;
   }
   // Nothing to see: read to its end, in no danger, and no transaction open.
-  const quiet = (row) => !row.stuck && (row.lag ?? row.last_stable_offset_lag) === 0
+  const quiet = (row) => !row.stuck && !row.held_by && (row.lag ?? row.last_stable_offset_lag) === 0
     && !((row.retention_margin_seconds ?? Infinity) < MARGIN_WARN_S)
     && !(row.open_transaction_seconds >= OPEN_WARN_S);
   function partitions(id, label, columns, rows, { groups, cells, still }) {
@@ -224,7 +230,8 @@
           ? `more, with less lag${rest ? `, ${number(rest)} of them ${still}` : ""}` : still });
   }
   const partition = (row) => [
-    `${row.topic}/${number(row.partition)}`, row.stuck ? [" ", mark("bad", "stuck")] : null];
+    `${row.topic}/${number(row.partition)}`, row.stuck ? [" ", mark("bad", "stuck")] : null,
+    row.held_by ? [" ", mark("warn", `waits for its ${row.held_by}`)] : null];
   const lagBar = (row, most) => [
     element("svg", { class: "bar", viewBox: "0 0 100 1", preserveAspectRatio: "none",
       "aria-hidden": "true" }, element("rect", { width: 100 * (row.lag || 0) / most, height: 1 })),

@@ -138,6 +138,7 @@ class Status:
             "last_transaction": self._last(now_s),
             "transactions": [_transaction(*each) for each in health.settled.copy()],
             "calls": self._calls(),
+            **_kept(health),
             "micro_batch": self._micro_batch(now_s),
             "spark": spark_state(health, now_s) if settings.engine == "spark" else None,
             "total_lag": total_lag(health),
@@ -314,6 +315,17 @@ def _transaction(at_s: float, settled: BatchResult) -> dict[str, Any]:
     }
 
 
+def _kept(health: Health) -> dict[str, Any]:
+    """Return what is kept as state; nothing at all where the transform keeps none."""
+    if (kept := health.kept) is None:
+        return {}
+    waits = [
+        {"topic": topic, "partition": number, "read": read, "of": whole}
+        for (topic, number), (read, whole) in sorted(kept.restoring.items())
+    ]
+    return {"keyed_state": kept._asdict() | {"restoring": waits}}
+
+
 def _loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
@@ -351,6 +363,8 @@ def _mine(health: Health, where: TopicPartition, now_s: float) -> dict[str, Any]
         else _row(one, now_s)
     )
     row["stuck"] = None if stuck is None else {"offset": stuck.offset, "reason": stuck.reason}
+    if health.kept is not None:
+        row["held_by"] = "state" if where in health.kept.restoring else None
     return row
 
 
