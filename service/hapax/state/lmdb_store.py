@@ -41,8 +41,11 @@ _NO_BOOT: Final = b"-"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _HELD: Final = "another process uses this folder: give each its own HAPAX_STATE__DIR"
 _DAMAGED: Final = (
-    *(lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.BadTxnError),
+    lmdb.BadTxnError,
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
     lmdb.PageNotFoundError,
+    lmdb.VersionMismatchError,
 )
 _DATABASES: Final = (b"entries", b"rows", b"expires")
 _AT_ONCE: Final = 10_000
@@ -253,8 +256,7 @@ class LmdbStore:
         due: list[tuple[bytes, bytes]] = []
         with self._writing() as writer:
             for entry in sorted(changes):
-                value = changes[entry]
-                key = entry if len(entry) <= _KEY_MAX else _key(entry)
+                key, value = _key(entry), changes[entry]
                 if value is None:
                     writer.delete(key, db=self._entries)
                 else:

@@ -67,10 +67,9 @@ def judged_state(
     """Judge the state at the committed offsets. Raises HapaxError when not all could be read."""
     findings = StateFindings()
     spans = _spans(settings, findings)
-    judge = _StateJudge(settings, spans, outputs, tell)
-    for where in spans:
-        judge.judge(where, findings, examples_max)
-    judge.close()
+    with closing(_StateJudge(settings, spans, outputs, tell)) as judge:
+        for where in spans:
+            judge.judge(where, findings, examples_max)
     return findings
 
 

@@ -151,9 +151,8 @@ def _output(context: CheckContext) -> Iterator[CheckResult]:
 def _rights(context: CheckContext) -> Iterator[CheckResult]:
     missing = False
     settings = context.settings
-    rights = kafka_rights(settings, state=context.state)
-    if context.side == "outputs":
-        rights = target_rights(settings)
+    there = context.side == "outputs"
+    rights = target_rights(settings) if there else kafka_rights(settings, state=context.state)
     for right in rights:
         if right.optional:
             continue
