@@ -119,10 +119,8 @@ class Process:
     # -- giving way and going wrong -------------------------------------------------------
 
     def pause(self, seconds: float) -> None:
-        """Let time pass; a process that was killed meanwhile does not come back."""
-        self._world.scheduler.sleep(seconds)
-        if self.killed:
-            raise CrashError
+        """Let time pass; a process that ended meanwhile comes back in none of its threads."""
+        self._world.pause(self, seconds)
 
     def freeze(self, seconds: float) -> None:
         """Stand still, heartbeats included, as after SIGSTOP."""
