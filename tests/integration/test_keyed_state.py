@@ -121,13 +121,15 @@ def test_two_inputs_share_the_state_of_a_key_through_kills_and_rebalances(route_
     given = {"INPUT__TOPICS": ",".join(topics)}
     chance = random.Random(7)
     workers = [route.worker(f"w-{n}", STATE__DIR=str(tmp_path / f"w-{n}"), **given) for n in (0, 1)]
+    await_(lambda: all(one.lines("state_restored") for one in workers), what=route._logs)
     for first in range(0, RECORDS, RECORDS // 5):
+        if first:
+            worker = chance.choice(workers)
+            worker.kill()
+            worker.start()
         for topic in topics:
             produce(route.bootstrap, topic, *keyed(first, RECORDS // 5))
         time.sleep(chance.uniform(0.5, 2.0))  # amid whatever they do then
-        worker = chance.choice(workers)
-        worker.kill()
-        worker.start()
     await_(
         lambda: sum(lag(route.bootstrap, route.app, one) for one in topics) == 0, what=route._logs
     )
