@@ -332,7 +332,7 @@ class StateHold:
         """
         ours = source.assignment()
         split = {at for at in self._unseen if not self._state.together([at]) <= ours}
-        whole = self._unseen - split
+        whole = self._state.together(self._unseen - split)
         committed = source.committed(whole)
         if new := split - self._split:
             self._process.events.state_awaited(new)
