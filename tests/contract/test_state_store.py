@@ -428,7 +428,8 @@ def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waitin
 
 def test_a_partition_is_not_worked_on_while_another_member_has_what_shares_its_state(lmdb, log):
     hold, state = holding(lmdb, log, "orders", "tiers")
-    group, tiers, batch = Group(p3=4), ("tiers", 3), Batch([], {WHERE: 4}, {})
+    group: Any = Group(p3=4)
+    tiers, batch = ("tiers", 3), Batch([], {WHERE: 4}, {})
     hold.forget([WHERE])
     for _turn in range(2):
         hold.attend(group)
