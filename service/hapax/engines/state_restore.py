@@ -253,12 +253,8 @@ class StateHold:
 
     def add(self, error: Exception) -> None:
         """Let the partitions of the error wait; they are held by ``attend``."""
-        if not isinstance(error, StateUnreadError):
-            return
-        if self._alone:
-            self._want(dict(error.places))
-        else:
-            self.forget(error.places)
+        if isinstance(error, StateUnreadError):
+            (self._want if self._alone else self.forget)(dict(error.places))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where these are: another member may have come further meanwhile."""
@@ -365,10 +361,7 @@ class StateHold:
         at = source.committed([error.where])[error.where]
         if at is None or at <= error.source:
             raise error
-        if self._alone:
-            self._want({wanted.where: at})
-        else:
-            self.forget([wanted.where])
+        (self._want if self._alone else self.forget)({wanted.where: at})
 
     def _release(self, source: Source, wanted: RestoreRequest, came: tuple[int, float]) -> None:
         self._process.events.state_restored(wanted.where, *came)
