@@ -446,7 +446,7 @@ def test_a_partition_is_not_worked_on_while_another_member_has_what_shares_its_s
 
 
 def test_a_group_that_was_moved_back_in_one_of_its_inputs_is_refused(lmdb, log):
-    wanted = RestoreRequest(WHERE, 4, beside=((("tiers", 3), 5),))
+    wanted = RestoreRequest(WHERE, 4, siblings=((("tiers", 3), 5),))
     ((_wanted, came),) = restore(lmdb, log, [wanted])
     assert came == len(log.changes)
     log.changes.append((3, {A: b"9"}))

@@ -64,17 +64,17 @@ class ChangelogReader(Protocol):
 class RestoreRequest(NamedTuple):
     """A partition, the offset of the input at which its state must be, and which request it is.
 
-    beside  the same of the inputs that share its state
+    siblings  the same of the inputs that share its state
     """
 
     where: TopicPartition
     at: int
     number: int = 0
-    beside: tuple[tuple[TopicPartition, int], ...] = ()
+    siblings: tuple[tuple[TopicPartition, int], ...] = ()
 
     @property
     def places(self) -> Progress:
-        return {self.where: self.at, **dict(self.beside)}
+        return {self.where: self.at, **dict(self.siblings)}
 
 
 class Keyed(NamedTuple):
@@ -125,8 +125,8 @@ class _Tail:
         for where, row in self.rows.items():
             at, seen_s = (None, row.seen_s) if ahead or not done else (places[where], time.time())
             self.rows[where] = StatePosition(store.of, at, piece.next, sources[where], seen_s)
-        beside = {at: row for at, row in self.rows.items() if at != own}
-        store.restore(own, piece.changes, self.rows[own], *([beside] if beside else ()))
+        siblings = {at: row for at, row in self.rows.items() if at != own}
+        store.restore(own, piece.changes, self.rows[own], *([siblings] if siblings else ()))
         if not done:
             return None
         if not ahead:
@@ -346,8 +346,10 @@ class StateHold:
             return
         for where, ats in new.items():
             self._number += 1
-            beside = tuple((at, to) for at, to in sorted(ats.items()) if at != where)
-            self._waiting[where] = request = RestoreRequest(where, ats[where], self._number, beside)
+            siblings = tuple((at, to) for at, to in sorted(ats.items()) if at != where)
+            self._waiting[where] = request = RestoreRequest(
+                where, ats[where], self._number, siblings
+            )
             self._read.pop(where, None)
             self._wanted.put(request)
         if self._thread is None:

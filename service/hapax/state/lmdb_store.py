@@ -208,17 +208,17 @@ class LmdbStore:
         where: TopicPartition,
         changes: Mapping[bytes, bytes | None],
         row: StatePosition,
-        beside: Mapping[TopicPartition, StatePosition] = MappingProxyType({}),
+        siblings: Mapping[TopicPartition, StatePosition] = MappingProxyType({}),
     ) -> None:
         """Take what was read from the changelog, in pieces: the worker may wait for each.
 
-        ``beside``: rows of the inputs that share the state.
+        ``siblings``: rows of the inputs that share the state.
         """
         entries = sorted(changes)
         last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
         for at in range(0, last, _AT_ONCE):
             self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
-        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row, **beside})
+        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row, **siblings})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
