@@ -76,7 +76,9 @@ def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp
         route.write(*keyed(first, RECORDS // 5))
         time.sleep(chance.uniform(0.2, 1.5))  # amid whatever it does then
         worker.kill()
+        known = len(worker.lines("preflight_passed"))
         worker.start()
+    await_(lambda: len(worker.lines("preflight_passed")) > known, what=worker.text)
     route.await_lag_0()
     assert worker.terminate() == 0
     whole(route, RECORDS)
