@@ -49,3 +49,16 @@ def test_a_visit_ends_half_an_hour_after_its_last_click() -> None:
 
 def test_what_is_said_again_within_a_day_is_dropped() -> None:
     assert clicks("once:transform", 1, 2, 24 * 60 + 1).values("output") == [b"click"] * 2
+
+
+def test_an_order_has_the_tier_that_its_customer_had_last() -> None:
+    topics = {"HAPAX_INPUT__TOPICS": "orders,customers", "HAPAX_GROUP__PROTOCOL": "consumer"}
+    topics |= {"HAPAX_GROUP__MEMBERSHIP": "dynamic", "HAPAX_TRANSFORM": "tiers:transform"}
+    pipeline, found = InMemory(settings=topics), []
+    for topic, value in (("orders", b"1"), ("customers", b"gold"), ("orders", b"2")):
+        pipeline.send(value, key=b"ann", topic=topic)
+        pipeline.abort_next()
+        outputs = [one for one in pipeline.run().outputs if one.topic == "output"]
+        found += [dict(one.headers)["tier"] for one in outputs]
+    assert found == [b"unknown", b"gold"]
+    assert pipeline.state(b"ann") == {"tier": "gold"}

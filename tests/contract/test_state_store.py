@@ -22,6 +22,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
+from hapax.core.record_path import Batch
 from hapax.core.records import TopicPartition
 from hapax.core.state import EXPIRES, ChangelogPiece, Spans, prefix_of
 from hapax.engines import state_restore
@@ -259,6 +260,7 @@ class Log:
         self.kept_s = 43_200.0
         self.read_from: list[int] = []
         self.silent: set[int] = set()
+        self.others: dict[str, int] = {}
 
     def spans(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
         span = self.begin, len(self.changes)
@@ -270,7 +272,7 @@ class Log:
         for at in range(min(starts), len(self.changes)):
             source, changes = self.changes[at]
             begun = {number for number, (start, end) in spans.items() if start <= at < end}
-            yield {number: ChangelogPiece(changes, at + 1, source) for number in begun}
+            yield {number: ChangelogPiece(changes, at + 1, source, self.others) for number in begun}
 
 
 def brought(lmdb: LmdbStore, log: Log, at: int) -> Any:
@@ -384,15 +386,19 @@ class Group(SimpleNamespace):
         (self.held.add if held else self.held.discard)(where)
 
 
-@pytest.fixture
-def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
+def holding(lmdb: LmdbStore, log: Log, *inputs: str) -> tuple[StateHold, KeyedState]:
     names = ("state_awaited", "state_restored", "state_unread", "state_measured")
     said: Any = SimpleNamespace(**dict.fromkeys(names, lambda *_: None))
     process: Any = SimpleNamespace(events=said, clock=time)
     lmdb.drop(WHERE)
     lmdb.refresh()
-    state = KeyedState(lmdb, "app-state")
-    hold = StateHold(process, state, lmdb, log)
+    state = KeyedState(lmdb, "app-state", inputs=inputs)
+    return StateHold(process, state, lmdb, log), state
+
+
+@pytest.fixture
+def waiting(lmdb: LmdbStore, log: Log) -> Iterator[StateHold]:
+    hold, _state = holding(lmdb, log)
     yield hold
     assert hold.close()
 
@@ -418,6 +424,36 @@ def test_a_partition_is_held_from_its_assignment_until_its_state_has_come(waitin
     gate.set()
     assert reaches(lambda: settled(waiting, group), 10)
     assert (group.held, lmdb.position(WHERE), lmdb.get(B)) == (set(), 4, b"2")
+
+
+def test_a_partition_is_not_worked_on_while_another_member_has_what_shares_its_state(lmdb, log):
+    hold, state = holding(lmdb, log, "orders", "tiers")
+    group: Any = Group(p3=4)
+    tiers, batch = ("tiers", 3), Batch([], {WHERE: 4}, {})
+    hold.forget([WHERE])
+    for _turn in range(2):
+        hold.attend(group)
+        assert group.held == {WHERE}
+        with pytest.raises(StateUnreadError):
+            state.begin(batch, {})
+        group.at[tiers] = 2
+        assert reaches(lambda: settled(hold, group) and not group.held, 10)
+        assert (lmdb.position(WHERE), lmdb.position(tiers)) == (4, 2)
+        state.begin(batch, {})
+        del group.at[tiers]
+        hold.forget([tiers])
+    assert hold.close()
+
+
+def test_a_group_that_was_moved_back_in_one_of_its_inputs_is_refused(lmdb, log):
+    wanted = RestoreRequest(WHERE, 4, siblings=((("tiers", 3), 5),))
+    ((_wanted, came),) = restore(lmdb, log, [wanted])
+    assert came == len(log.changes)
+    log.changes.append((3, {A: b"9"}))
+    log.others = {"tiers": 5}
+    ((_wanted, came),) = restore(lmdb, log, [wanted])
+    assert "tiers/3: the group is at 5, and the state has changes of record 5" in str(came)
+    assert (lmdb.position(WHERE), lmdb.position(("tiers", 3))) == (None, None)
 
 
 def test_what_has_left_meanwhile_stops_nothing_and_is_not_judged(waiting, log):

@@ -165,7 +165,7 @@ def held_wrongly(scene: Scene, state: dict[bytes, bytes]) -> list[str]:
     wrong: list[str] = []
     committed, environment = scene.route.committed(), scene.route.environment(INSTANCE="judge")
     for number in range(WORKERS):
-        ids = Changelog(load_settings(environment)).ids(scene.route.source)
+        ids = Changelog(load_settings(environment)).ids()
         store = LmdbStore(scene.store(number), 1 << 30, ids)
         for partition in range(PARTITIONS):
             if store.position((scene.route.source, partition)) != committed[partition]:

@@ -5,6 +5,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -19,11 +20,12 @@ from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
 from tests.kit.pipeline_under_test import PipelineUnderTest, header, values
 from tests.kit.small_disk import fill, small_disk
-from tests.kit.topics import Given, produce, read_back
+from tests.kit.topics import Given, lag, produce, read_back
 from tests.kit.waiting import await_
 
 HAPAX = (sys.executable, "-m", "hapax")
 PARTITIONS, KEYS, RECORDS = 3, 30, 6_000
+TOGETHER = {"GROUP__PROTOCOL": "consumer", "GROUP__MEMBERSHIP": "dynamic"}
 
 
 def stateful(
@@ -74,7 +76,9 @@ def test_counts_have_no_gap_when_workers_are_killed_amid_transactions(route, tmp
         route.write(*keyed(first, RECORDS // 5))
         time.sleep(chance.uniform(0.2, 1.5))  # amid whatever it does then
         worker.kill()
+        known = len(worker.lines("preflight_passed"))
         worker.start()
+    await_(lambda: len(worker.lines("preflight_passed")) > known, what=worker.text)
     route.await_lag_0()
     assert worker.terminate() == 0
     whole(route, RECORDS)
@@ -102,6 +106,45 @@ def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path
     assert second.terminate() == 0
     route.await_lag_0()
     whole(route, RECORDS)
+
+
+def several(route_of, counts: Sequence[int]) -> tuple[PipelineUnderTest, list[str]]:
+    """Return a pipeline of two inputs with so many partitions, and their names."""
+    route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count", **TOGETHER)
+    topics = [f"{route.app}-{name}" for name in ("orders", "tiers")]
+    pairs = zip(topics, counts, strict=True)
+    route.sandbox.create_topics(*[SandboxTopic(name, count) for name, count in pairs])
+    return route, topics
+
+
+def test_two_inputs_share_the_state_of_a_key_through_kills_and_rebalances(route_of, tmp_path):
+    route, topics = several(route_of, (PARTITIONS, PARTITIONS))
+    stateful(route, PARTITIONS)
+    given = {"INPUT__TOPICS": ",".join(topics)}
+    chance = random.Random(7)
+    workers = [route.worker(f"w-{n}", STATE__DIR=str(tmp_path / f"w-{n}"), **given) for n in (0, 1)]
+    await_(lambda: all(one.lines("state_restored") for one in workers), what=route._logs)
+    for first in range(0, RECORDS, RECORDS // 5):
+        if first:
+            worker = chance.choice(workers)
+            worker.kill()
+            worker.start()
+        for topic in topics:
+            produce(route.bootstrap, topic, *keyed(first, RECORDS // 5))
+        time.sleep(chance.uniform(0.5, 2.0))  # amid whatever they do then
+    await_(
+        lambda: sum(lag(route.bootstrap, route.app, one) for one in topics) == 0, what=route._logs
+    )
+    assert [worker.terminate() for worker in workers] == [0, 0]
+    whole(route, 2 * RECORDS)
+
+
+def test_inputs_of_unlike_numbers_of_partitions_are_refused_with_3(route_of):
+    route, topics = several(route_of, (PARTITIONS, PARTITIONS + 1))
+    stateful(route, PARTITIONS)
+    worker = route.worker(INPUT__TOPICS=",".join(topics))
+    worker.ends_with(3)
+    assert f"{topics[0]} has 3, {topics[1]} has 4" in worker.text()
 
 
 def test_the_commands_show_what_is_kept_as_the_changelog_has_it(route):
@@ -147,7 +190,7 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
         ({"CALL__ORDER": "none", "CALL__CONCURRENCY": "4"}, "lets calls of one key overlap"),
         ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
         ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
-        ({"INPUT__TOPICS": "one,two"}, "read one topic"),
+        ({"INPUT__TOPICS": "one,two"}, "HAPAX_GROUP__PROTOCOL=consumer"),
     ],
 )
 def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sentence):

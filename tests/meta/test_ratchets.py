@@ -16,12 +16,12 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
-LINES_MAX = 56_851
+LINES_MAX = 57_021
 FILES_MAX = 269
-CODE_LINES_MAX = 40_011
-TEST_LINES_MAX = 85_661
+CODE_LINES_MAX = 40_142
+TEST_LINES_MAX = 85_737
 """Without tests/world, whose programs belong to other clients."""
-DOC_WORDS_MAX = 72_072
+DOC_WORDS_MAX = 72_172
 """Without docs/world and performance.md, whose tables are made from a record."""
 IN_A_CIRCLE_MAX = 0
 """Modules that import each other in a circle, imports for types included."""

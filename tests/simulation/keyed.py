@@ -65,7 +65,7 @@ class SimulatedStore(MemoryState, LmdbStore):
     values  those that the worker sees, with rows of the same moment in ``_reader``
     """
 
-    position = LmdbStore.position
+    position, source = LmdbStore.position, LmdbStore.source
 
     def __init__(self, disk: Disk, at_step: Callable[[str], object] = bool) -> None:
         self.of = IDS

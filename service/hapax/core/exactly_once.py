@@ -27,6 +27,7 @@ from hapax.core.deduplicate import IdWatch
 from hapax.core.errors import BatchAbortedError, HapaxError, MemberFencedError, ProducerDeadError
 from hapax.core.identity import to_reference
 from hapax.core.later_calls import LaterCalls
+from hapax.core.offset_commit import require_assigned
 from hapax.core.record_path import UNCHANGED, RecordPath
 from hapax.core.records import Output
 from hapax.core.results import Failure, Undecided
@@ -163,6 +164,7 @@ class ExactlyOnce:
         )
         if self._state is not None:
             self._state.plan(plan, batch, results)
+            _require_whole(self._state, plan, self._source)
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
         self._dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
@@ -248,6 +250,13 @@ class ExactlyOnce:
                     for index, why in blamed.items()
                 }
             raise
+
+
+def _require_whole(state: KeyedState, plan: Plan, source: Source) -> None:
+    """Raise BatchAbortedError where another member may have what shares the state."""
+    whole = state.together(plan.progress)
+    if not whole <= plan.progress.keys():
+        require_assigned(whole, source.assignment())
 
 
 def _name(batch: Batch, found: Identified) -> None:

@@ -11,6 +11,8 @@ many partitions as the input. The store takes them when the commit is known, so 
 Kafka may not have; what it lacks is in the changelog (KIP-892 brought the same to Kafka Streams
 4.4). Before a batch is called, the store must be where the group is: ``begin``.
 
+Inputs that are several share the state of a partition number: it is sure of all or of none of them.
+
 After an abort every record of the batch is called again, for what it saw may be undone.
 """
 
@@ -63,6 +65,9 @@ class StateStore(Protocol):
     def position(self, where: TopicPartition) -> int | None:
         """Return up to which offset of an input partition it has come; None: it is not known."""
 
+    def source(self, where: TopicPartition) -> int:
+        """Return the highest offset of a record that has changed something; -1: none is known."""
+
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
         """Return entries of a partition that have expired by then, the first ones first."""
 
@@ -81,6 +86,7 @@ class MemoryState:
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
         self.progress: Progress = {}
+        self.newest: Progress = {}
 
     def get(self, entry: bytes) -> bytes | None:
         return self.values.get(entry)
@@ -91,15 +97,19 @@ class MemoryState:
     def position(self, where: TopicPartition) -> int | None:
         return self.progress.get(where)
 
+    def source(self, where: TopicPartition) -> int:
+        return self.newest.get(where, -1)
+
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
         head = prefix_of(partition, b"")[:4]
         found = ((due_ms(value), at) for at, value in self.values.items() if at.startswith(head))
         return [at for due, at in sorted((d, at) for d, at in found if d and d <= until_ms)][:most]
 
     def apply(
-        self, changes: Mapping[bytes, bytes | None], progress: Progress, _newest: Progress
+        self, changes: Mapping[bytes, bytes | None], progress: Progress, newest: Progress
     ) -> None:
         self.progress |= progress
+        self.newest |= newest
         for entry, value in changes.items():
             if value is None:
                 self.values.pop(entry, None)
@@ -121,15 +131,17 @@ class KeyedState:
         topic: str,
         announce: Callable[[dict[int, int]], object] = lambda _ends: None,
         *,
+        inputs: Sequence[str] = (),
         bytes_max: int = ENTRY_BYTES_MAX,
         now_ms: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """``topic``: the changelog.
+        """``topic``: the changelog. ``inputs``: topics that share their state by partition.
 
         ``announce``: hears before it is sent which message of a plan is the last of a partition of
         the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
         ``now_ms``: Unix time; without it only records say what has expired.
         """
+        self._inputs = inputs if len(inputs) > 1 else ()
         self._bytes_max = bytes_max
         self._now_ms = now_ms
         self._store = store
@@ -223,7 +235,7 @@ class KeyedState:
         for where, first in batch.first.items():
             if where in self._sure:
                 continue
-            at = self._store.position(where)
+            at = None if self._inputs else self._store.position(where)
             # Between what is committed and the first record there may be markers, and no record.
             if at is not None and processed.get(where, first) <= at <= first:
                 self._sure.add(where)
@@ -239,10 +251,17 @@ class KeyedState:
 
     def unread(self, places: Progress) -> Progress:
         """Return those of the places at which the store is not; of the others it is sure."""
-        unread = {where: at for where, at in places.items() if self._store.position(where) != at}
+        wrong = {where for where, at in places.items() if self._store.position(where) != at}
+        unread = {at: places[at] for at in self.together(wrong) if at in places}
         self._sure.update(places.keys() - unread.keys())
         self.forget(unread)
         return unread
+
+    def together(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return these and all that share their state."""
+        if not self._inputs:
+            return {*partitions}
+        return {(topic, number) for _topic, number in partitions for topic in self._inputs}
 
     def clear(self) -> None:
         """Forget what calls have changed; one that was given up may still write into the old."""
@@ -251,7 +270,7 @@ class KeyedState:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where the store is: another member may have come further meanwhile."""
-        self._sure.difference_update(partitions)
+        self._sure -= self.together(partitions)
 
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         """Add the changes of these results to what the transaction will hold; the last one wins."""
@@ -281,11 +300,24 @@ class KeyedState:
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)
             messages.append(Message(self._topic, value, key, partition, None, source))
+        for number, index in ends.items() if self._inputs else ():
+            self._name_newest(number, messages[index - first])
         self._announce({index: partition for partition, index in ends.items()})
         plan.add(messages, of.values())
         self._planned = planned
-        self._in_work = self._sure & plan.progress.keys()
+        self._in_work = self._sure & self.together(plan.progress)
         self._sure -= self._in_work
+
+    def _name_newest(self, number: int, last: Message) -> None:
+        """Name in the last change what has changed it of each input: compaction keeps that one."""
+        own = last.headers[-1]
+        headers: Wire = []
+        for where in sorted(self.together([("", number)])):
+            offset = self._newest.get(where, self._store.source(where))
+            header = SOURCE, f"{where[0]}/{number}/{offset}".encode()
+            if offset >= 0 and header != own:
+                headers.append(header)
+        last.headers[:] = [*headers, own]
 
     def _expired(self, last: Mapping[int, int], most: int) -> Iterator[tuple[bytes, int]]:
         """Yield entries that have expired, each with the ``last`` record of its partition.

@@ -20,7 +20,7 @@ from hapax.core.errors import BatchAbortedError
 from hapax.core.span import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from hapax.core.records import TopicPartition
 
@@ -141,10 +141,10 @@ class OffsetCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 def require_assigned(
-    progress: Mapping[TopicPartition, int], assignment: frozenset[TopicPartition]
+    partitions: Iterable[TopicPartition], assignment: frozenset[TopicPartition]
 ) -> None:
     """Raise BatchAbortedError when a partition is not assigned: the broker does not check that."""
-    foreign = progress.keys() - assignment
+    foreign = {*partitions} - assignment
     if foreign:
         raise BatchAbortedError(f"partitions are no longer assigned: {sorted(foreign)}")
 

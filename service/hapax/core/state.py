@@ -90,11 +90,13 @@ class ChangelogPiece(msgspec.Struct):
     changes  the last of each entry
     next     offset after them
     source   the highest offset of the input that they come from; -1: none says
+    others   the same of other inputs, by topic
     """
 
     changes: Changes
     next: int = -1
     source: int = -1
+    others: dict[str, int] = {}
 
 
 Spans = Mapping[int, tuple[int, int]]
@@ -129,6 +131,14 @@ def changelog_problem(
         return saw, "create it with as many, and cleanup.policy=compact"
     deletes = f"{what} has cleanup.policy={policy}, which deletes what is not changed for a while"
     return None if policy in {"compact", None} else (deletes, "set it to compact")
+
+
+def unlike(counts: Mapping[str, int]) -> str | None:
+    """Return why inputs cannot share state, by their numbers of partitions; None: they can."""
+    if len(set(counts.values())) <= 1:
+        return None
+    each = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+    return f"inputs share state by partition, and their numbers of partitions differ: {each}"
 
 
 class State(Generic[Value]):

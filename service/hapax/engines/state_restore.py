@@ -27,7 +27,7 @@ from hapax.core.state import ChangelogPiece
 from hapax.state.lmdb_store import StatePosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
@@ -62,11 +62,19 @@ class ChangelogReader(Protocol):
 
 
 class RestoreRequest(NamedTuple):
-    """A partition, the offset of the input at which its state must be, and which request it is."""
+    """A partition, the offset of the input at which its state must be, and which request it is.
+
+    siblings  the same of the inputs that share its state
+    """
 
     where: TopicPartition
     at: int
     number: int = 0
+    siblings: tuple[tuple[TopicPartition, int], ...] = ()
+
+    @property
+    def places(self) -> Progress:
+        return {self.where: self.at, **dict(self.siblings)}
 
 
 class Keyed(NamedTuple):
@@ -79,10 +87,10 @@ class Keyed(NamedTuple):
 class GroupMovedBackError(PositionLostError):
     """The changelog has changes of records that the group has not committed."""
 
-    def __init__(self, wanted: RestoreRequest, source: int) -> None:
-        self.source = source
+    def __init__(self, where: TopicPartition, at: int, source: int) -> None:
+        self.where, self.source = where, source
         super().__init__(
-            f"{wanted.where[0]}/{wanted.where[1]}: the group is at {wanted.at}, and the state has"
+            f"{where[0]}/{where[1]}: the group is at {at}, and the state has"
             f" changes of record {source}: the group was moved back or began again, and the same"
             " records would change it twice. hapax offsets set TOPIC earliest --drop-state begins"
             " without state; or take another HAPAX_APP"
@@ -94,24 +102,36 @@ Came = int | GroupMovedBackError | PreflightError
 
 
 class _Tail:
-    """What a partition lacks, from its row to ``end``. ``changes``: how many were read."""
+    """What a partition lacks, from its rows to ``end``. ``changes``: how many were read.
 
-    def __init__(self, wanted: RestoreRequest, row: StatePosition, end: int) -> None:
-        self.wanted, self.row, self.end = wanted, row, end
-        self.begin, self.changes, self.lacks = row.changelog, 0, end - row.changelog
+    What is read from the oldest of the rows on replaces newer entries only until the end is read.
+    """
+
+    def __init__(
+        self, wanted: RestoreRequest, rows: dict[TopicPartition, StatePosition], end: int
+    ) -> None:
+        self.wanted, self.rows, self.end = wanted, rows, end
+        self.begin = self.next = min(row.changelog for row in rows.values())
+        self.changes, self.lacks = 0, end - self.begin
 
     def take(self, store: LmdbStore, piece: ChangelogPiece) -> Came | None:
         """Put a piece into the store; return what has come where it is the last one."""
-        (where, at, _number), row = self.wanted, self.row
         self.changes += len(piece.changes)
-        source, done = max(row.source, piece.source), piece.next >= self.end
-        self.row = StatePosition(store.of, None, piece.next, source, row.seen_s)
-        if done and source < at:
-            self.row = StatePosition(store.of, at, piece.next, source, time.time())
-        store.restore(where, piece.changes, self.row)
+        self.next, done, own = piece.next, piece.next >= self.end, self.wanted.where
+        found = {own: piece.source} | {(at, own[1]): one for at, one in piece.others.items()}
+        sources = {at: max(row.source, found.get(at, -1)) for at, row in self.rows.items()}
+        places = self.wanted.places
+        ahead = [where for where, at in places.items() if sources[where] >= at]
+        for where, row in self.rows.items():
+            at, seen_s = (None, row.seen_s) if ahead or not done else (places[where], time.time())
+            self.rows[where] = StatePosition(store.of, at, piece.next, sources[where], seen_s)
+        siblings = {at: row for at, row in self.rows.items() if at != own}
+        store.restore(own, piece.changes, self.rows[own], *([siblings] if siblings else ()))
         if not done:
             return None
-        return self.changes if source < at else GroupMovedBackError(self.wanted, source)
+        if not ahead:
+            return self.changes
+        return GroupMovedBackError(ahead[0], places[ahead[0]], sources[ahead[0]])
 
 
 def restore(
@@ -133,7 +153,7 @@ def restore(
     due: list[_Tail] = []
     for wanted in requests:
         if span := spans.get(wanted.where[1]):
-            due.append(_Tail(wanted, _row(store, changelog, wanted, span), span[1]))
+            due.append(_Tail(wanted, _rows(store, changelog, wanted, span), span[1]))
             tell(wanted.where, 0, due[-1].lacks)
         else:
             yield wanted, PreflightError(["the leader of the changelog does not answer"])
@@ -141,7 +161,7 @@ def restore(
     while due:
         group = _group(due)
         topic = next(iter(group.values())).wanted.where[0]
-        lacking = {at: (one.row.changelog, one.end) for at, one in group.items() if one.lacks > 0}
+        lacking = {at: (one.next, one.end) for at, one in group.items() if one.lacks > 0}
         have = {at: one for at, one in group.items() if at not in lacking}
         read = changelog.read(topic, lacking) if lacking else ()
         for pieces in chain(_ended(have), read, _ended(group)):
@@ -172,18 +192,22 @@ def _group(due: list[_Tail]) -> dict[int, _Tail]:
     return group
 
 
-def _row(
+def _rows(
     store: LmdbStore, changelog: ChangelogReader, wanted: RestoreRequest, span: tuple[int, int]
-) -> StatePosition:
-    """Return the row, where it is a part of the changelog that only has to be read on.
+) -> dict[TopicPartition, StatePosition]:
+    """Return the rows, where all are a part of the changelog that only has to be read on.
 
-    Otherwise nothing of it is kept, and the row is where the changelog begins.
+    Otherwise nothing of them is kept, and the rows are where the changelog begins.
     """
-    row = store.row(wanted.where)
-    if row is not None and _usable(row, store, changelog, span, wanted.at):
-        return row
-    store.drop(wanted.where)
-    return StatePosition(store.of, None, span[0], -1, time.time())
+    rows = {}
+    for where, at in wanted.places.items():
+        row = store.row(where)
+        if row is None or not _usable(row, store, changelog, span, at):
+            store.drop(wanted.where)
+            new = StatePosition(store.of, None, span[0], -1, time.time())
+            return dict.fromkeys(wanted.places, new)
+        rows[where] = row
+    return rows
 
 
 def _usable(
@@ -212,6 +236,8 @@ class StateHold:
         self._unseen: set[TopicPartition] = set()
         """What was assigned, and of which it is not known where the group is."""
         self._held: set[TopicPartition] = set()
+        self._split: set[TopicPartition] = set()
+        """Assigned while another member has one that shares their state."""
         self._number = 0
         self._wanted: SimpleQueue[RestoreRequest] = SimpleQueue()
         self._done: SimpleQueue[tuple[RestoreRequest, tuple[int, float] | StopError]] = (
@@ -221,15 +247,18 @@ class StateHold:
         """How many offsets are read, and of how many, where that has begun."""
         self._measure_s = 0.0
         self._closing = threading.Event()
+        self._alone = state.together([("", 0)]) == {("", 0)}
+        """There is one input."""
         self._thread: threading.Thread | None = None
 
     def add(self, error: Exception) -> None:
         """Let the partitions of the error wait; they are held by ``attend``."""
         if isinstance(error, StateUnreadError):
-            self._want(dict(error.places))
+            (self._want if self._alone else self.forget)(dict(error.places))
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Look again where these are: another member may have come further meanwhile."""
+        partitions = self._state.together(partitions)
         self._state.forget(partitions)
         self._unseen.update(partitions)
         for where in partitions:
@@ -254,11 +283,12 @@ class StateHold:
                 self._release(source, wanted, came)
         if self._unseen:
             self._look(source)
-        for where in sorted(self._held - self._waiting.keys()):  # forgotten while it waited
+        waiting = self._state.together(self._waiting) | self._split
+        for where in sorted(self._held - waiting):  # forgotten while it waited
             source.hold(where, "state", held=False)
-        for where in self._waiting:
+        for where in waiting:
             source.hold(where, "state", held=True)
-        self._held = {*self._waiting}
+        self._held = waiting
         if self._waiting:
             self._store.refresh()  # or pages that are free would not be used again
 
@@ -266,7 +296,8 @@ class StateHold:
         now_s = self._process.clock.monotonic()
         if now_s >= self._measure_s:
             self._measure_s = now_s + MEASURE_S
-            restoring = {where: self._read.get(where, (0, None)) for where in self._waiting}
+            waiting = self._waiting.keys() | self._split
+            restoring = {where: self._read.get(where, (0, None)) for where in waiting}
             self._process.events.state_measured(self._store.figures(restoring))
 
     def close(self) -> bool:
@@ -279,6 +310,9 @@ class StateHold:
     def _look(self, source: Source) -> None:
         """Want the state of what was assigned before its first record comes."""
         self._unseen &= source.assignment()
+        if not self._alone:
+            self._look_at_all(source)
+            return
         known = source.processed()
         if missing := self._unseen - known.keys():
             committed = source.committed(missing)
@@ -287,14 +321,35 @@ class StateHold:
         self._unseen.clear()
         self._want(self._state.unread(placed))
 
+    def _look_at_all(self, source: Source) -> None:
+        """Want the state of what is assigned with all that share it, and hold what lacks some.
+
+        Of an input in which the group has no offset, no record can have changed anything.
+        """
+        ours = source.assignment()
+        split = {at for at in self._unseen if not self._state.together([at]) <= ours}
+        whole = self._state.together(self._unseen - split)
+        committed = source.committed(whole)
+        if new := split - self._split:
+            self._process.events.state_awaited(new)
+        self._unseen = self._split = split
+        self._want(self._state.unread({at: committed[at] or 0 for at in whole}))
+
     def _want(self, places: Progress) -> None:
+        new: dict[TopicPartition, Progress] = {}
+        for where in sorted(places):
+            group = self._state.together([where])
+            new.setdefault(min(group), {at: places[at] for at in group})
         known = self._waiting
-        new = {at: to for at, to in places.items() if at not in known or known[at].at != to}
+        new = {at: to for at, to in new.items() if at not in known or known[at].places != to}
         if not new:
             return
-        for where, at in new.items():
+        for where, ats in new.items():
             self._number += 1
-            self._waiting[where] = request = RestoreRequest(where, at, self._number)
+            siblings = tuple((at, to) for at, to in sorted(ats.items()) if at != where)
+            self._waiting[where] = request = RestoreRequest(
+                where, ats[where], self._number, siblings
+            )
             self._read.pop(where, None)
             self._wanted.put(request)
         if self._thread is None:
@@ -305,16 +360,17 @@ class StateHold:
 
     def _judge(self, source: Source, wanted: RestoreRequest, error: GroupMovedBackError) -> None:
         """Raise the error, unless the group has come further meanwhile."""
-        at = source.committed([wanted.where])[wanted.where]
+        at = source.committed([error.where])[error.where]
         if at is None or at <= error.source:
             raise error
-        self._want({wanted.where: at})
+        (self._want if self._alone else self.forget)({wanted.where: at})
 
     def _release(self, source: Source, wanted: RestoreRequest, came: tuple[int, float]) -> None:
         self._process.events.state_restored(wanted.where, *came)
         self._store.refresh()
-        self._state.unread({wanted.where: wanted.at})  # from here on it is sure
-        source.hold(wanted.where, "state", held=False)
+        self._state.unread(wanted.places)  # from here on it is sure
+        for where in wanted.places:
+            source.hold(where, "state", held=False)
         del self._waiting[wanted.where]
         self._measure_s = 0.0
 

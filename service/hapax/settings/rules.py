@@ -153,8 +153,11 @@ def state_problems(settings: Settings) -> Iterator[str]:
         yield f"{what}, and HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is another cluster: remove it"
     if settings.retry_topic is not None:
         yield f"{what}, and later tries would change it out of order: remove {_retry(settings)}"
-    if len(settings.input.topics) > 1:
-        yield f"{what}, and {_INPUT} are several: read one topic"
+    if len(settings.input.topics) > 1 and settings.group.protocol != "consumer":
+        yield (
+            f"{what}, and {_INPUT} are several, of which a member must get the same partitions: set"
+            " HAPAX_GROUP__PROTOCOL=consumer and HAPAX_GROUP__MEMBERSHIP=dynamic, or read one topic"
+        )
     named = (*settings.input.topics, settings.output.topic, settings.dead_letter.topic)
     if settings.state_topic in named:
         yield f"{what} in topic {settings.state_topic}, which {_INPUT} or outputs name: rename it"

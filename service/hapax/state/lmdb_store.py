@@ -17,6 +17,7 @@ import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import lmdb
@@ -132,6 +133,12 @@ class LmdbStore:
             row = self._row(self._reader, where)
         return None if row is None or row.of != self.of else row.input
 
+    def source(self, where: TopicPartition) -> int:
+        """See the port."""
+        with self._reading:
+            row = self._row(self._reader, where)
+        return -1 if row is None or row.of != self.of else row.source
+
     def due(self, partition: int, until_ms: int, most: int) -> list[bytes]:
         """See the port. Rows of the index whose entry was changed since go with the next write."""
         found: list[bytes] = []
@@ -155,12 +162,12 @@ class LmdbStore:
     ) -> None:
         """See the port."""
         now_s = time.time()
-        rows = {}
+        rows, ends = {}, dict[int, int]()
         for where, at in progress.items():
             with self._reading:
                 row = self._row(self._reader, where)
             if row is not None and row.of == self.of and row.input is not None:
-                end = self._next.pop(where[1], row.changelog)
+                end = ends[where[1]] = ends.get(where[1]) or self._next.pop(where[1], row.changelog)
                 source = max(row.source, newest.get(where, -1))
                 rows[where] = StatePosition(row.of, at, end, source, now_s)
         self._write(changes, rows, self._done_with(changes))
@@ -197,14 +204,21 @@ class LmdbStore:
             return self._row(reader, where)
 
     def restore(
-        self, where: TopicPartition, changes: Mapping[bytes, bytes | None], row: StatePosition
+        self,
+        where: TopicPartition,
+        changes: Mapping[bytes, bytes | None],
+        row: StatePosition,
+        siblings: Mapping[TopicPartition, StatePosition] = MappingProxyType({}),
     ) -> None:
-        """Take what was read from the changelog, in pieces: the worker may wait for each."""
+        """Take what was read from the changelog, in pieces: the worker may wait for each.
+
+        ``siblings``: rows of the inputs that share the state.
+        """
         entries = sorted(changes)
         last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
         for at in range(0, last, _AT_ONCE):
             self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
-        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row})
+        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row, **siblings})
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""

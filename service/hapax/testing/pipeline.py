@@ -300,7 +300,7 @@ class Pipeline:
         if form.stateful and (problems := list(state_problems(self.settings))):
             raise ConfigurationError(problems)
         self._store = MemoryState()
-        state = KeyedState(self._store, self.settings.state_topic)
+        state = KeyedState(self._store, self.settings.state_topic, inputs=inputs)
         self._state = state if form.stateful else None
         counted = _counted(form, self._calls)
         self._transformer = open_transformer(counted, limits, self._watch.note, self._state)
@@ -359,7 +359,11 @@ class Pipeline:
             try:
                 result = self._core.run(batch, {}, 1)
             except StateUnreadError as error:
-                self._store.progress |= error.places
+                state = self._state
+                assert state is not None
+                places = {at: batch.first.get(at, 0) for at in state.together(error.places)}
+                self._store.progress |= places
+                state.unread(places)
                 self._source.rewind(batch.first)
                 continue
             except BatchAbortedError:

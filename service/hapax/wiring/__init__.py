@@ -129,13 +129,14 @@ def _run(shared: Shared, stack: ExitStack) -> None:
 
 
 def _run_worker(shared: Shared, stack: ExitStack) -> None:
-    source = parts.worker_source(shared)
+    form = load_calls(shared.settings) if len(shared.settings.input.topics) > 1 else None
+    source = parts.worker_source(shared, together=form is not None and form.stateful)
     placed: dict[int, Report] = {}
     transaction = parts.transaction(shared, source, placed)
     opening = Opening(transaction, shared)
     opening.start()
     stack.callback(opening.abandon)
-    form = load_calls(shared.settings)
+    form = form or load_calls(shared.settings)
     claims = parts.claims(shared, stack)
     remarks = check(parts.brokers(shared, source.list_topics), source, claims)
     more = None if remarks is None else parts.target_remarks(shared, source)

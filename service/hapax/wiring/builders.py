@@ -84,6 +84,9 @@ decided or given up, which takes the transaction timeout."""
 ENDS_IDLE_S, ENDS_INTERVAL_S = 0.3, 1.0
 PRODUCER_FENCES_MAX, MEMBER_FENCES_MAX = 4, 2
 
+NO_ASSIGNOR: dict[str, Any] = {}
+RANGE: dict[str, Any] = {"group.remote.assignor": "range"}
+
 WEAKER: dict[str, type[KafkaAtLeastOnce]] = {
     "at_least_once": KafkaAtLeastOnce,
     "at_most_once": KafkaAtMostOnce,
@@ -111,10 +114,12 @@ def share(settings: Settings, events: Events) -> Shared:
     return Shared(events, clock, lifecycle, settings, interrupt, watchdog, native)
 
 
-def source(shared: Shared, kind: type[Consuming], **more: Any) -> Consuming:
+def source(
+    shared: Shared, kind: type[Consuming], *, assignor: dict[str, Any] = NO_ASSIGNOR, **more: Any
+) -> Consuming:
     """Return the consumer; it connects, and joins nothing yet."""
     return kind(
-        consumer_properties(shared.settings),
+        consumer_properties(shared.settings) | assignor,
         shared.settings.input.topics,
         start=shared.settings.start,
         logger=ClientLogger(shared.events, "consumer"),
@@ -125,12 +130,13 @@ def source(shared: Shared, kind: type[Consuming], **more: Any) -> Consuming:
     )
 
 
-def worker_source(shared: Shared) -> KafkaSource:
+def worker_source(shared: Shared, *, together: bool = False) -> KafkaSource:
+    """``together``: a member gets the same partitions of all inputs."""
     if shared.settings.elsewhere:
         return source(shared, KafkaTargetSource)
     topic = retrying(shared.settings).topic
     if topic is None:
-        return source(shared, KafkaSource)
+        return source(shared, KafkaSource, assignor=RANGE if together else NO_ASSIGNOR)
     return source(shared, KafkaRetrySource, retry=topic.name, now_ms=_now_ms)
 
 

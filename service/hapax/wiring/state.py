@@ -30,13 +30,13 @@ def keyed_state(
     stack: ExitStack,
 ) -> Keyed:
     """Raise PreflightError where state cannot be kept."""
-    settings, topic = shared.settings, shared.settings.input.topics[0]
+    settings = shared.settings
     changelog = Changelog(settings)
-    if problems := list(changelog.problems(topic)):
+    if problems := list(changelog.problems()):
         raise PreflightError(problems)
     kept = settings.state.dir is not None
     folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
-    store = LmdbStore(folder, settings.state.size_max, changelog.ids(topic))
+    store = LmdbStore(folder, settings.state.size_max, changelog.ids())
     if not kept:  # the files last as long as the process has them open
         shutil.rmtree(folder)
 
@@ -45,7 +45,12 @@ def keyed_state(
         placed.update({at: partial(store.placed, number) for at, number in ends.items()})
 
     state = KeyedState(
-        store, changelog.topic, announce, bytes_max=changelog.bytes_max, now_ms=_now_ms
+        store,
+        changelog.topic,
+        announce,
+        inputs=settings.input.topics,
+        bytes_max=changelog.bytes_max,
+        now_ms=_now_ms,
     )
     hold = StateHold(shared, state, store, changelog)
     stack.callback(lambda: store.close(trusted=hold.close()))

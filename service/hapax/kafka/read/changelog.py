@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE
 from hapax.core.ports import silent
-from hapax.core.state import ChangelogPiece, changelog_problem, entry_of
+from hapax.core.state import ChangelogPiece, changelog_problem, entry_of, unlike
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import NO_TEXT, client_headers
@@ -63,19 +63,24 @@ class Changelog:
     def _number(self, name: str, usual: int) -> int:
         return int(self._configured.get(name, usual))
 
-    def problems(self, topic: str) -> Iterator[str]:
-        """Yield why it cannot hold the state of this input."""
+    def problems(self) -> Iterator[str]:
+        """Yield why it cannot hold the state of the inputs."""
         with closing(BlockingOffsets(self._settings)) as client:
-            wanted = len(client.partitions([topic]))
+            counts = {at: len(client.partitions([at])) for at in self._settings.input.topics}
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
+        if problem := unlike(counts):
+            yield f"HAPAX_INPUT__TOPICS: {problem}; create them with the same number"
+            return
+        wanted = next(iter(counts.values()))
         policy = self._configured.get("cleanup.policy")
-        if problem := changelog_problem(self.topic, count, wanted, policy):
-            yield f"HAPAX_TRANSFORM: {': '.join(problem)}"
+        if found := changelog_problem(self.topic, count, wanted, policy):
+            yield f"HAPAX_TRANSFORM: {': '.join(found)}"
 
-    def ids(self, topic: str) -> tuple[str, ...]:
-        """Return Kafka's ids of the cluster, of an input topic and of the changelog."""
-        found = topic_ids(self._settings, (topic, self.topic))
-        return cluster_id(self._settings), str(found.get(topic)), str(found.get(self.topic))
+    def ids(self) -> tuple[str, ...]:
+        """Return Kafka's ids of the cluster, of the input topics and of the changelog."""
+        topics = (*sorted(self._settings.input.topics), self.topic)
+        found = topic_ids(self._settings, topics)
+        return cluster_id(self._settings), *(str(found.get(topic)) for topic in topics)
 
     def spans(self, partitions: Collection[int]) -> Spans:
         """Return where each log begins, and where it ends now, open transactions included.
@@ -122,15 +127,18 @@ class Changelog:
     def read(self, topic: str, spans: Spans) -> Iterator[dict[int, ChangelogPiece]]:
         """Yield what committed transactions have changed, in the order of each partition.
 
-        ``topic``: of the input. A piece whose ``next`` is the end of its span is the last one of
-        its partition. Pieces come now and then, and may be none.
+        ``topic``: the input of ``source``. A piece whose ``next`` is the end of its span is the
+        last one of its partition. Pieces come now and then, and may be none.
         """
         logs = {(self.topic, number): span for number, span in spans.items()}
         places = {number: f"{topic}/{number}/".encode() for number in spans}
         pieces: dict[int, ChangelogPiece] = {}
+        others = {f"{one}/".encode() for one in self._settings.input.topics} - {
+            f"{topic}/".encode()
+        }
         size = 0
         for messages, done in RangeReader(self._settings).messages(logs):
-            size += _gather(messages, pieces, places)
+            size += _gather(messages, pieces, places, others)
             for _topic, number in done:
                 pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
             if done or size > PIECE_BYTES or not messages:
@@ -140,7 +148,10 @@ class Changelog:
 
 
 def _gather(
-    messages: list[Message], pieces: dict[int, ChangelogPiece], places: Mapping[int, bytes]
+    messages: list[Message],
+    pieces: dict[int, ChangelogPiece],
+    places: Mapping[int, bytes],
+    others: Collection[bytes],
 ) -> int:
     """Add messages to the pieces of their partitions; return about how many bytes they take.
 
@@ -166,4 +177,13 @@ def _gather(
                 digits = said[len(place) :]
                 if digits.isdigit() and (at := int(digits)) > piece.source:
                     piece.source = at
+            elif others and name == SOURCE and said:
+                _note(said, piece, number, others)
     return whole
+
+
+def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:
+    topic, _number, digits = said.rpartition(b"/%d/" % number)
+    if topic + b"/" in others and digits.isdigit():
+        name = topic.decode()
+        piece.others[name] = max(int(digits), piece.others.get(name, -1))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.core.call_window import CallLimits
+from hapax.core.errors import ConfigurationError
 from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
@@ -65,6 +66,12 @@ def judged_state(
     settings: Settings, outputs: Sequence[str], tell: Tell, examples_max: int
 ) -> StateFindings:
     """Judge the state at the committed offsets. Raises HapaxError when not all could be read."""
+    if len(settings.input.topics) > 1:
+        problem = (
+            "--state: the inputs are several, and no log says in which order their records were"
+            " called: audit without it"
+        )
+        raise ConfigurationError([problem])
     findings = StateFindings()
     spans = _spans(settings, findings)
     with closing(_StateJudge(settings, spans, outputs, tell)) as judge:

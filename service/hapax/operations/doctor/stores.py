@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.core.errors import HapaxError
 from hapax.core.formats import WITH_REGISTRY
-from hapax.core.state import changelog_problem
+from hapax.core.state import changelog_problem, unlike
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
@@ -190,11 +190,14 @@ def _changelog(context: CheckContext) -> Iterator[CheckResult]:
     if context.kafka.problem is not None or not inputs:
         yield unknown(f"topic {name}: {context.kafka.problem or 'the input is not known'}")
         return
+    if problem := unlike({at: len(one.partitions) for at, one in context.inputs.items()}):
+        yield fail(problem, "create them with the same number of partitions")
+        return
     topic = context.kafka.topics.get(name)
     count, told = (0, {}) if topic is None else (len(topic.partitions), topic.settings)
     policy, kept_ms = told.get("cleanup.policy"), number(told.get("delete.retention.ms"))
-    if problem := changelog_problem(name, count, len(inputs[0].partitions), policy):
-        yield fail(*problem)
+    if found := changelog_problem(name, count, len(inputs[0].partitions), policy):
+        yield fail(*found)
     elif kept_ms is None:
         yield unknown(f"settings of topic {name}: the brokers do not report them")
     elif kept_ms < HOUR_MS:
