@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def lmdb(folder: Path) -> Iterator[LmdbStore]:
     store = LmdbStore(folder, SIZE, IDS)
-    store.restore(WHERE, {}, StatePosition(IDS, 0, 0, -1, time.time()))
+    store.restore({}, {WHERE: StatePosition(IDS, 0, 0, -1, time.time())})
     yield store
     store.close()
 
@@ -125,7 +125,7 @@ from pathlib import Path
 from hapax.state.lmdb_store import LmdbStore, StatePosition
 of, where = ("cluster", "input", "changelog"), ("orders", 3)
 store = LmdbStore(Path(sys.argv[1]), 64 << 20, of)
-store.restore(where, {}, StatePosition(of, 0, 0, -1, time.time()))
+store.restore({}, {where: StatePosition(of, 0, 0, -1, time.time())})
 at = 0
 while True:
     at += 1
@@ -154,7 +154,7 @@ def test_after_another_boot_only_a_store_that_was_closed_is_taken(
     folder, monkeypatch, closed, kept
 ):
     store = LmdbStore(folder, SIZE, IDS)
-    store.restore(WHERE, {A: b"1"}, StatePosition(IDS, 5, 5, 4, time.time()))
+    store.restore({A: b"1"}, {WHERE: StatePosition(IDS, 5, 5, 4, time.time())})
     if closed:
         store.close()
     else:
@@ -186,7 +186,7 @@ def kept(folder: Path) -> Path:
     """A store that was closed, with many pages; return its file."""
     store = LmdbStore(folder, SIZE, IDS)
     many = {prefix_of(3, b"%d" % at) + b"n": b"v" * 100 for at in range(5_000)}
-    store.restore(WHERE, many, StatePosition(IDS, 5, 5, 4, time.time()))
+    store.restore(many, {WHERE: StatePosition(IDS, 5, 5, 4, time.time())})
     store.close()
     return folder / "lmdb" / "data.mdb"
 
@@ -218,7 +218,7 @@ def test_a_damaged_page_stops_the_process_and_the_next_start_reads_the_changelog
 def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_path):
     with small_disk(tmp_path / "small", 4 << 20) as disk:
         store = LmdbStore(disk / "state", SIZE, IDS)
-        store.restore(WHERE, {A: b"1"}, StatePosition(IDS, 5, 5, 4, time.time()))
+        store.restore({A: b"1"}, {WHERE: StatePosition(IDS, 5, 5, 4, time.time())})
         store.refresh()
         ballast = fill(disk)
         with pytest.raises(StopError, match="No space left on device; nothing is lost"):
@@ -240,7 +240,7 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_p
 
 def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(folder):
     store = LmdbStore(folder, 1 << 20, IDS)
-    store.restore(WHERE, {}, StatePosition(IDS, 0, 0, -1, time.time()))
+    store.restore({}, {WHERE: StatePosition(IDS, 0, 0, -1, time.time())})
     store.refresh()
     with pytest.raises(StopError, match="HAPAX_STATE__SIZE_MAX"):
         store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 1}, {})
@@ -296,7 +296,7 @@ def test_an_empty_store_takes_all_of_the_changelog(lmdb, log):
 
 
 def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
-    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    lmdb.restore({A: b"1", B: b"1"}, {WHERE: StatePosition(IDS, 2, 2, 1, time.time())})
     assert brought(lmdb, log, 4) == 2
     assert log.read_from == [2]
     lmdb.refresh()
@@ -317,7 +317,7 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
 )
 def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
     stale = prefix_of(3, b"stale") + b"n"
-    lmdb.restore(WHERE, {stale: b"1"}, row)
+    lmdb.restore({stale: b"1"}, {WHERE: row})
     brought(lmdb, log, 4)
     lmdb.refresh()
     assert (lmdb.get(stale), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
@@ -325,7 +325,7 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
 
 
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
-    lmdb.restore(WHERE, {A: b"1"}, StatePosition(IDS, 1, 1, 0, time.time()))
+    lmdb.restore({A: b"1"}, {WHERE: StatePosition(IDS, 1, 1, 0, time.time())})
     log.begin = 3
     brought(lmdb, log, 4)
     lmdb.refresh()
@@ -347,7 +347,7 @@ def test_partitions_are_read_together_and_one_that_was_moved_back_keeps_no_other
     monkeypatch.setattr(state_restore, "AT_ONCE", 9)
     places = {3: 4, 4: 3, 5: 4, 6: 4}
     lmdb.drop(WHERE)
-    lmdb.restore(("orders", 6), {}, StatePosition(IDS, 4, 4, 3, time.time()))
+    lmdb.restore({}, {("orders", 6): StatePosition(IDS, 4, 4, 3, time.time())})
     heard: dict[int, tuple[int, int]] = {}
     came = {
         wanted.where[1]: type(one) if isinstance(one, Exception) else one
@@ -489,14 +489,14 @@ def test_a_partition_that_cannot_be_read_now_lets_the_others_pass(waiting, log, 
 
 def test_other_partitions_keep_what_they_have_when_one_is_dropped(lmdb, log):
     other, entry = ("orders", 4), prefix_of(4, b"a") + b"n"
-    lmdb.restore(other, {entry: b"9"}, StatePosition(IDS, 1, 1, 0, time.time()))
+    lmdb.restore({entry: b"9"}, {other: StatePosition(IDS, 1, 1, 0, time.time())})
     lmdb.drop(WHERE)
     lmdb.refresh()
     assert (lmdb.get(entry), lmdb.position(other)) == (b"9", 1)
 
 
 def test_a_group_that_was_moved_back_to_where_a_store_is_continues_from_there(waiting, lmdb):
-    lmdb.restore(WHERE, {A: b"1", B: b"1"}, StatePosition(IDS, 2, 2, 1, time.time()))
+    lmdb.restore({A: b"1", B: b"1"}, {WHERE: StatePosition(IDS, 2, 2, 1, time.time())})
     lmdb.refresh()
     waiting.forget([WHERE])
     assert settled(waiting, Group(p3=2))

@@ -139,11 +139,11 @@ def applied_before_the_commit(plan: Any, self: KeyedState, *values: Any) -> None
 
 @in_place_of(LmdbStore, "restore")
 def the_tail_of_the_changelog_is_skipped(
-    restore: Any, self: LmdbStore, where: TopicPartition, changes: Changes, row: StatePosition
+    restore: Any, self: LmdbStore, changes: Changes, rows: dict[TopicPartition, StatePosition]
 ) -> None:
-    before = self.row(where)
+    before = self.row(min(rows))
     whole = before is None or before.input is None
-    restore(self, where, changes if whole else {}, row)
+    restore(self, changes if whole else {}, rows)
 
 
 @in_place_of(KeyedState, "plan")

@@ -111,13 +111,13 @@ class _Tail:
         self, wanted: RestoreRequest, rows: dict[TopicPartition, StatePosition], end: int
     ) -> None:
         self.wanted, self.rows, self.end = wanted, rows, end
-        self.begin = self.next = min(row.changelog for row in rows.values())
+        self.begin = min(row.changelog for row in rows.values())
         self.changes, self.lacks = 0, end - self.begin
 
     def take(self, store: LmdbStore, piece: ChangelogPiece) -> Came | None:
         """Put a piece into the store; return what has come where it is the last one."""
         self.changes += len(piece.changes)
-        self.next, done, own = piece.next, piece.next >= self.end, self.wanted.where
+        done, own = piece.next >= self.end, self.wanted.where
         found = {own: piece.source} | {(at, own[1]): one for at, one in piece.others.items()}
         sources = {at: max(row.source, found.get(at, -1)) for at, row in self.rows.items()}
         places = self.wanted.places
@@ -125,8 +125,7 @@ class _Tail:
         for where, row in self.rows.items():
             at, seen_s = (None, row.seen_s) if ahead or not done else (places[where], time.time())
             self.rows[where] = StatePosition(store.of, at, piece.next, sources[where], seen_s)
-        siblings = {at: row for at, row in self.rows.items() if at != own}
-        store.restore(own, piece.changes, self.rows[own], *([siblings] if siblings else ()))
+        store.restore(piece.changes, self.rows)
         if not done:
             return None
         if not ahead:
@@ -161,7 +160,7 @@ def restore(
     while due:
         group = _group(due)
         topic = next(iter(group.values())).wanted.where[0]
-        lacking = {at: (one.next, one.end) for at, one in group.items() if one.lacks > 0}
+        lacking = {at: (one.begin, one.end) for at, one in group.items() if one.lacks > 0}
         have = {at: one for at, one in group.items() if at not in lacking}
         read = changelog.read(topic, lacking) if lacking else ()
         for pieces in chain(_ended(have), read, _ended(group)):

@@ -17,7 +17,6 @@ import time
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import lmdb
@@ -205,20 +204,18 @@ class LmdbStore:
 
     def restore(
         self,
-        where: TopicPartition,
         changes: Mapping[bytes, bytes | None],
-        row: StatePosition,
-        siblings: Mapping[TopicPartition, StatePosition] = MappingProxyType({}),
+        rows: Mapping[TopicPartition, StatePosition],
     ) -> None:
         """Take what was read from the changelog, in pieces: the worker may wait for each.
 
-        ``siblings``: rows of the inputs that share the state.
+        ``rows``: of all inputs that share the state; they change with the last piece.
         """
         entries = sorted(changes)
         last = max(0, (len(entries) - 1) // _AT_ONCE * _AT_ONCE)
         for at in range(0, last, _AT_ONCE):
             self._write({entry: changes[entry] for entry in entries[at : at + _AT_ONCE]}, {})
-        self._write({entry: changes[entry] for entry in entries[last:]}, {where: row, **siblings})
+        self._write({entry: changes[entry] for entry in entries[last:]}, rows)
 
     def drop(self, where: TopicPartition) -> None:
         """Keep nothing of a partition: its row first, and what lasts in pieces."""
