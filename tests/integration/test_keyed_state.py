@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from hapax.core.state import prefix_of
 from hapax.kafka.read.changelog import OVERHEAD_BYTES
+from hapax.processing.state import prefix_of
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
 from tests.kit.commands import run_captured
