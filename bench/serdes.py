@@ -18,7 +18,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from hapax.core.formats import Format, FormatOptions, RegistryOptions
 from hapax.core.records import Output, Record
-from hapax.core.transform import form_of
+from hapax.processing.transform import form_of
 from hapax.schemas.codec import Decoder, Encoder
 from hapax.schemas.data import with_data
 from hapax.schemas.lookup import lookup_of
@@ -135,11 +135,7 @@ def _descriptor() -> Any:
         (order, (("id", field.TYPE_INT64), ("customer", field.TYPE_STRING))),
         (
             line,
-            (
-                ("sku", field.TYPE_STRING),
-                ("price", field.TYPE_DOUBLE),
-                ("count", field.TYPE_INT32),
-            ),
+            (("sku", field.TYPE_STRING), ("price", field.TYPE_DOUBLE), ("count", field.TYPE_INT32)),
         ),
     ):
         for number, (name, kind) in enumerate(fields, start=1):

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
     InTime = Callable[[float, float], None]
 
-pytest_plugins = [
-    "tests.gate.layers",
-    "tests.kit.failures",
-    "tests.kit.proof",
-    "tests.kit.skips",
-]
+pytest_plugins = ["tests.gate.layers", "tests.kit.failures", "tests.kit.proof", "tests.kit.skips"]
 
 # How long an example takes says nothing on a machine that does other work, too.
 hypothesis.settings.register_profile("tests", deadline=None)

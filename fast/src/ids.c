@@ -1,6 +1,6 @@
 /* Ids of records: where they are, and the digests of their claims.
  *
- * The reference is core/identity.py with core/identity.py. What would need more than a look at
+ * The reference is processing/identity.py. What would need more than a look at
  * headers and key (names that are not ASCII or hold a NUL, two spellings of one name, a replay, an
  * event whose id stands in its value, or may) makes the whole take irregular: it goes through the reference.
  */

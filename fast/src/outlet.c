@@ -1,6 +1,6 @@
 /* Steps 5 and 6 for the rule: one output a record, stamped, handed to the producer.
  *
- * The reference is core/plan.py with kafka/produce/producer.py. An output has the record's key and
+ * The reference is processing/plan.py with kafka/produce/producer.py. An output has the record's key and
  * timestamp unless its Output says otherwise, the record's headers without those of a Hapax upstream,
  * and two headers of its own: hapax-id and hapax-source.
  */

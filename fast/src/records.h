@@ -97,7 +97,7 @@ typedef struct {
 extern types_t types;
 #define FIELD(object, at) (*(PyObject **)((char *)(object) + (at)))
 
-/* Whether a result is one Output that needs nothing but the native path. core/transform.py does not
+/* Whether a result is one Output that needs nothing but the native path. processing/transform.py does not
  * look at what is false (a timestamp of 0.0), so each field is looked at here. */
 static inline int is_plain(PyObject *output) {
   PyObject *value = FIELD(output, types.value), *headers = FIELD(output, types.headers);

@@ -1,6 +1,6 @@
 /* Step 4 and the count of its results: business code on the records of one take.
  *
- * The reference is core/transform.py. The rule is one plain Output a record; every other answer, and
+ * The reference is processing/transform.py. The rule is one plain Output a record; every other answer, and
  * every error, is judged there by the same Python as without this file.
  */
 #include "records.h"

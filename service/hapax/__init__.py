@@ -8,7 +8,8 @@ RetryLater for those that may succeed after a while::
     def transform(record: Record) -> Output | None:
         return Output(record.value)
 
-core        the guarantee, without I/O          engines    the worker, the Spark driver
+processing  how a record becomes an effect      engines    the worker, the Spark driver
+core        what all share, without I/O         cluster    what brokers report, judged
 kafka       all calls to Kafka                  claims     all calls to Redis
 operations  what the commands do                wiring     settings to a running service
 settings    environment to frozen groups        telemetry  log line and metric from one fact
@@ -16,12 +17,12 @@ commands    the command line, one file each     transforms built-in business cod
 sandbox     real Kafka and Redis for tests      testing    a pipeline in memory, for tests
 demo        kills real workers, and counts      dev        a project of one's own
 publish     records from outside, without loss  spool      records on disk, without Kafka
-schemas     values to data, by a registry       state      what transforms keep, on disk
+schemas     values to data, by a registry
 """
 
 from hapax.core.errors import Poison, RetryLater
 from hapax.core.records import Coordinates, Output, Record
-from hapax.core.state import State
+from hapax.processing.state import State
 
 __all__ = ["Coordinates", "Output", "Poison", "Record", "RetryLater", "State", "__version__"]
 __version__ = "0.1.0"

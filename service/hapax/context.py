@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from structlog import get_context
 
 from hapax.core.records import Output, Record
-from hapax.core.transform import TransformForm, identity
+from hapax.processing.transform import TransformForm, identity
 from hapax.telemetry import logs
 from hapax.telemetry.events.base import printable
 from hapax.telemetry.metrics import DURATIONS, OTHER

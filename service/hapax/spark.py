@@ -27,8 +27,8 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 
+from hapax.cluster.micro_batches import Marker
 from hapax.core import errors
-from hapax.core.micro_batches import Marker
 from hapax.engines.spark.dataframe.parts import (
     DeskAddress,
     JobDesk,

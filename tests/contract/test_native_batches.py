@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import UNCHANGED, Batch, Prepared, RecordPath
 from hapax.core.records import Output
 from hapax.kafka.consume.decode import ROUTES_S
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
 from hapax.kafka.properties import consumer_properties
+from hapax.processing.plan import Destinations, Planner
 from hapax.sandbox import Sandbox
 from tests.kit.parts import MachineClock, Quiet, settings_of
 from tests.kit.rulebook_kafka import KafkaTopics

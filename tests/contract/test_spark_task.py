@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
 from hapax.core.offset_commit import Mark
 from hapax.core.records import Coordinates
@@ -16,6 +15,7 @@ from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.processing.crash_markers import marked
 from hapax.wiring.task import run_plans
 from tests.kit.damage import damage
 from tests.kit.pipeline_under_test import header, source

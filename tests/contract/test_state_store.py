@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hapax import state_store
 from hapax.core.errors import (
     BatchAbortedError,
     PositionLostError,
@@ -21,14 +22,13 @@ from hapax.core.errors import (
     StateUnreadError,
     StopError,
 )
-from hapax.core.keyed_state import KeyedState, MemoryState, StateStore
 from hapax.core.record_path import Batch
 from hapax.core.records import TopicPartition
-from hapax.core.state import EXPIRES, ChangelogPiece, Spans, prefix_of
 from hapax.engines import state_restore
 from hapax.engines.state_restore import GroupMovedBackError, RestoreRequest, StateHold, restore
-from hapax.state import lmdb_store
-from hapax.state.lmdb_store import LmdbStore, StatePosition
+from hapax.processing.keyed_state import KeyedState, MemoryState, StateStore
+from hapax.processing.state import EXPIRES, ChangelogPiece, Spans, prefix_of
+from hapax.state_store import LmdbStore, StatePosition
 from tests.kit.commands import run_captured
 from tests.kit.small_disk import fill, make_read_only, small_disk
 from tests.kit.waiting import reaches
@@ -112,7 +112,7 @@ def test_what_expires_is_due_in_its_order_once_and_not_where_it_was_changed_sinc
 
 def test_a_second_process_is_refused_while_the_first_has_the_folder(lmdb, folder):
     script = (
-        "import sys; from pathlib import Path; from hapax.state.lmdb_store import LmdbStore;"
+        "import sys; from pathlib import Path; from hapax.state_store import LmdbStore;"
         "LmdbStore(Path(sys.argv[1]), 1 << 20, ())"
     )
     done = run_captured([sys.executable, "-c", script, str(folder)])
@@ -122,7 +122,7 @@ def test_a_second_process_is_refused_while_the_first_has_the_folder(lmdb, folder
 WRITER = """
 import sys, time
 from pathlib import Path
-from hapax.state.lmdb_store import LmdbStore, StatePosition
+from hapax.state_store import LmdbStore, StatePosition
 of, where = ("cluster", "input", "changelog"), ("orders", 3)
 store = LmdbStore(Path(sys.argv[1]), 64 << 20, of)
 store.restore({}, {where: StatePosition(of, 0, 0, -1, time.time())})
@@ -161,7 +161,7 @@ def test_after_another_boot_only_a_store_that_was_closed_is_taken(
         store._reader.abort()
         store._environment.close()
         store._lock.close()
-    monkeypatch.setattr(lmdb_store, "_boot", lambda: b"another")
+    monkeypatch.setattr(state_store, "_boot", lambda: b"another")
     again = LmdbStore(folder, SIZE, IDS)
     assert again.get(A) == kept
     again.close()

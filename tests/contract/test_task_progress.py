@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import TopicPartition
 
-from hapax.core.lag import GroupProgress
+from hapax.cluster.lag import GroupProgress
 from hapax.kafka.read.lag_probe import TaskProgress
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, transaction

@@ -16,10 +16,10 @@ from prometheus_client import Counter, Gauge, Histogram
 
 import hapax
 from hapax import context, publish, spark, testing
-from hapax.core.dead_letters import DeadLetter
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
 from hapax.dev import FILES
 from hapax.engines.membership import Opening
+from hapax.processing.dead_letters import DeadLetter
 from hapax.settings import VARIABLES
 from hapax.settings.reference import markdown
 from hapax.telemetry.metrics import Label, Row, rows
@@ -45,11 +45,7 @@ FOLLOWED: Final = (
     "HAPAX_WATCHDOG__TIMEOUT",
     "HAPAX_CALL__OUTPUT_BYTES_MAX",
 )
-MARGINS: Final = {
-    "liveness": LIVENESS_MARGIN_S,
-    "closing": FAREWELL_S,
-    "start": Opening.TIMEOUT_S,
-}
+MARGINS: Final = {"liveness": LIVENESS_MARGIN_S, "closing": FAREWELL_S, "start": Opening.TIMEOUT_S}
 
 _DEFAULTS: Final = (
     "# Made from the code by make generate; a test compares. Seconds, unless a unit is given."

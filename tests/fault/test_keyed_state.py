@@ -17,11 +17,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hapax.core.state import content_of, entry_of, prefix_of
 from hapax.kafka.read.changelog import Changelog
+from hapax.processing.state import content_of, entry_of, prefix_of
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
-from hapax.state.lmdb_store import LmdbStore
+from hapax.state_store import LmdbStore
 from tests.fault.cluster import Cluster
 from tests.kit.at_work import QUICK
 from tests.kit.keeping import FORMS, gaps

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from hapax.core.cluster_state import Right
+from hapax.cluster.cluster_state import Right
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import QUICK, at_work, await_exit, numbers, refused, untouched, values
 from tests.kit.guarded import GUARDED, WholeGuard, tokens_of

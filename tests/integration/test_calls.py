@@ -378,9 +378,7 @@ def _aborted(
         for at in range(1, batches + 1)
     ]
     worker = route.worker(
-        **FORMS[form],
-        KAFKA__BOOTSTRAP_SERVERS=broker.proxied,
-        TRANSACTION__RECORDS_MAX="20",
+        **FORMS[form], KAFKA__BOOTSTRAP_SERVERS=broker.proxied, TRANSACTION__RECORDS_MAX="20"
     )
     await_(lambda: not worker.running or all(rule.hits for rule in rules), 1500, worker.text)
     route.await_lag_0(max(120, batches))  # a third of the records is still to come

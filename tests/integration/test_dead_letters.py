@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.records import Headers, Message, Record
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
+from hapax.processing.dead_letters import dead_letter
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.audited import audited

@@ -330,10 +330,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     ),
     "a sync for every record": (topic("OUTPUT__TOPIC", flush__messages="1"), {"flush"}),
     "an output with fewer partitions": (topic("OUTPUT__TOPIC", 1), {"partition-counts"}),
-    "a compacted input": (
-        topic("INPUT__TOPICS", cleanup__policy="compact,delete"),
-        {"compaction"},
-    ),
+    "a compacted input": (topic("INPUT__TOPICS", cleanup__policy="compact,delete"), {"compaction"}),
     "an input that is cut off by size": (
         topic("INPUT__TOPICS", retention__bytes="1000000"),
         {"retention-bytes"},
@@ -411,9 +408,7 @@ def test_a_broker_that_hangs_and_one_that_is_gone_are_named(sound):
     try:
         broker.pause()
         await_(
-            lambda: "listeners" in sound.troubles(),
-            PATIENCE_S,
-            lambda: sound.run("--all").output,
+            lambda: "listeners" in sound.troubles(), PATIENCE_S, lambda: sound.run("--all").output
         )
         broker.kill()
         gone = {"bootstrap", "partitions"}
@@ -494,8 +489,7 @@ def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
     limits = {f"message.timestamp.{side}.max.ms": str(2 * DAY_MS) for side in ("before", "after")}
     now_ms = int(time.time() * 1000)
     route.create(
-        source={**forever, "retention.ms": str(DAY_MS)},
-        target={**limits, "retention.ms": "-1"},
+        source={**forever, "retention.ms": str(DAY_MS)}, target={**limits, "retention.ms": "-1"}
     )
     stamps = (now_ms, now_ms + 3 * DAY_MS, now_ms - 9 * DAY_MS, -1)
     route.write(*[Given(b"{}", partition=0, timestamp_ms=one) for one in stamps])

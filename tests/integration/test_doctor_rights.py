@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from hapax.cluster.cluster_state import Right
 from hapax.commands.tree import app
-from hapax.core.cluster_state import Right
 from hapax.operations.doctor.acls import target_rights
 from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import Authority

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner, Result
 
+from hapax.cluster.cluster_state import Right
 from hapax.commands.tree import app
-from hapax.core.cluster_state import Right
 from hapax.kafka.read.lag_probe import ReaderLagProbe
 from hapax.kafka.read.range_reader import count_records
 from hapax.operations.offsets import READ_MAX

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 from confluent_kafka import Producer
 
+from hapax.cluster.partition_offsets import HeldBack
 from hapax.core.errors import StopError
 from hapax.core.interrupt import Interrupt
-from hapax.core.partition_offsets import HeldBack
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.dataframe import query
 from hapax.engines.spark.dataframe.query import QueryRun

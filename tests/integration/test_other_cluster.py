@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from hapax.cluster.offset_moves import Translated
 from hapax.core.headers import SOURCE, coordinates
-from hapax.core.offset_moves import Translated
 from hapax.core.ports import silent
 from hapax.core.records import Record
 from hapax.operations.offsets import translated
@@ -241,11 +241,7 @@ def test_the_doctor_looks_for_each_topic_on_its_own_cluster_and_names_it(mirror)
     ]
     assert done.exit_code == 1
     assert sorted((cluster, check) for cluster, check, _ in found) == sorted(
-        [
-            (mirror.bootstrap, "durability"),
-            (mirror.there, "durability"),
-            (mirror.there, "topics"),
-        ]
+        [(mirror.bootstrap, "durability"), (mirror.there, "durability"), (mirror.there, "topics")]
     )
     assert {mirror.source, mirror.target} == {
         saw.partition(":")[0] for _, check, saw in found if check == "durability"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
+from hapax.cluster.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
 from hapax.core.records import Message
 from hapax.kafka.produce.marked_transaction import sink_names
 from hapax.kafka.produce.micro_batch import KafkaPublisher

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.records import Record
-from hapax.core.retry_later import LEVELS, WAITS_MS
 from hapax.kafka.consume.shelf import RECORDS_MAX
 from hapax.operations.audit.result import Audit
+from hapax.processing.retry_later import LEVELS, WAITS_MS
 from tests.kit.accounted import accounted
 from tests.kit.at_work import await_told
 from tests.kit.claim_stores import redis_server

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.cluster_state import Right
+from hapax.cluster.cluster_state import Right
 from hapax.kafka.connection import access
 from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import Authority

@@ -17,8 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from hapax.cluster.micro_batches import require_uncut
 from hapax.core.errors import PositionLostError
-from hapax.core.micro_batches import require_uncut
 from hapax.engines.spark.dataframe import query
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.sandbox import Sandbox, SandboxTopic

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from hapax.cluster.micro_batches import Marker, PublishedBatch
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
-from hapax.core.micro_batches import Marker, PublishedBatch
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publication, Publishing
 from hapax.kafka.produce import micro_batch

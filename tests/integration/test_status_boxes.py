@@ -306,8 +306,7 @@ def test_whatever_comes_from_outside_stays_text(browser):
     told.events.lanes_assigned({0: {(EVIL, 0): 1}})
     told.events.range_started(0, {(EVIL, 0): 1}, {(EVIL, 0): 2}, 1)
     told.work(
-        msgspec.structs.replace(OUT_LAG, topic=EVIL),
-        msgspec.structs.replace(OURS, topic=EVIL),
+        msgspec.structs.replace(OUT_LAG, topic=EVIL), msgspec.structs.replace(OURS, topic=EVIL)
     )
     told.events.partitions_assigned([(EVIL, 0)])
     told.events.producer_died(EVIL, fenced=True)

@@ -16,8 +16,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from hapax import __version__
-from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.micro_batches import Numbers
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.sandbox import SandboxError, machine
 from hapax.telemetry.http.server import TelemetryServer
 from tests.kit.probes import ask, free_port

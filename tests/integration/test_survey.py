@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hapax.core.lag import Retention
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.lag import Retention
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.kafka.admin import group
 from hapax.kafka.admin.group import GroupMembers
 from hapax.kafka.read.lag_probe import KafkaLagProbe

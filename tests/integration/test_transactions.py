@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ResourceType
 
-from hapax.core.cluster_state import Right
-from hapax.core.transaction_states import OFFSETS
+from hapax.cluster.cluster_state import Right
+from hapax.cluster.transaction_states import OFFSETS
 from hapax.kafka.admin.second_client import RequestError, producers, value_in_file
 from hapax.kafka.produce.standalone import fence
 from hapax.sandbox import Sandbox

@@ -306,12 +306,7 @@ def _send_together(route: PipelineUnderTest) -> None:
     )
     errors: list[KafkaError] = []
     for _ in range(2):
-        producer.produce(
-            route.target,
-            b"x" * 400_000,
-            partition=0,
-            callback=partial(_note, errors),
-        )
+        producer.produce(route.target, b"x" * 400_000, partition=0, callback=partial(_note, errors))
     producer.flush(20)
     if errors:
         raise KafkaException(errors[0])
@@ -356,11 +351,7 @@ def test_a_record_larger_than_the_client_takes_holds_its_partition_alone_and_is_
     filled(uncreated, first)
     port = free_port()
     worker = uncreated.start(
-        kind,
-        "w-0",
-        TRANSFORM=None,
-        TELEMETRY__PORT=str(port),
-        KAFKA__PROPERTIES=SMALL_CLIENT,
+        kind, "w-0", TRANSFORM=None, TELEMETRY__PORT=str(port), KAFKA__PROPERTIES=SMALL_CLIENT
     )
     await_(lambda: bool(worker.lines("partition_stuck")), 60, worker.text)
     [line] = worker.lines("partition_stuck")

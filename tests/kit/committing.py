@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hapax.core.exactly_once import send_progress
 from hapax.core.offset_commit import Marks
 from hapax.core.records import Message, TopicPartition
+from hapax.processing.exactly_once import send_progress
 
 
 class Committing:

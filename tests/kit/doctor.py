@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
-from hapax.core.cluster_state import (
+from hapax.cluster.cluster_state import (
     Address,
     ClusterState,
     ConsumerGroup,
@@ -17,11 +17,11 @@ from hapax.core.cluster_state import (
     ProcessState,
     Topic,
 )
-from hapax.core.partition_offsets import LogOffsets
-from hapax.core.retry_later import LEVELS
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.kafka.admin.preflight import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
+from hapax.processing.retry_later import LEVELS
 from hapax.settings import load_settings
 
 ENVIRON = {

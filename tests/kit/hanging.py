@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from hapax.core.transaction_states import OFFSETS
+from hapax.cluster.transaction_states import OFFSETS
 from tests.kit.topics import configure, read_back
 
 _VERIFIES = "transaction.partition.verification.enable"

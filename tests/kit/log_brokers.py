@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.partition_offsets import LogOffsets
 
 P0, P1, OUT = ("in", 0), ("in", 1), ("out", 0)
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))

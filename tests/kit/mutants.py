@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from hapax.core import exactly_once
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress
 from hapax.engines.recovery import Recovery
+from hapax.processing import exactly_once
 
 Patch = Callable[[Any, str, Any], None]
 Mutant = Callable[[Patch], None]

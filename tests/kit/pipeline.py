@@ -8,17 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from hapax.core.batch_result import BatchResult
-from hapax.core.crash_markers import Death, Isolation
-from hapax.core.deduplicate import Claiming, ClaimOwners
-from hapax.core.exactly_once import ExactlyOnce, Steps
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
-from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress, Record, TopicPartition
-from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Lifecycle, Process
@@ -26,6 +18,14 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
+from hapax.processing.batch_result import BatchResult
+from hapax.processing.crash_markers import Death, Isolation
+from hapax.processing.deduplicate import Claiming, ClaimOwners
+from hapax.processing.exactly_once import ExactlyOnce, Steps
+from hapax.processing.identity import Identity
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
+from hapax.processing.plan import Destinations, Planner
+from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims, MemoryOwners

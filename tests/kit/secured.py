@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core.cluster_state import Right
+from hapax.cluster.cluster_state import Right
 from hapax.operations.doctor.acls import kafka_rights, state_topics
 from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import LOGIN

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hapax.core.micro_batches import MicroBatch
+from hapax.cluster.micro_batches import MicroBatch
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool
 from hapax.settings import Settings, load_settings
 from tests.kit.managed_process import required

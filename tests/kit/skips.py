@@ -37,11 +37,7 @@ EXCUSES = (
         "after apt-get install gcc python3-dev and make setup",
         lambda: not buildable(),
     ),
-    Excuse(
-        "no C compiler",
-        "after apt-get install gcc python3-dev",
-        lambda: not buildable(),
-    ),
+    Excuse("no C compiler", "after apt-get install gcc python3-dev", lambda: not buildable()),
     Excuse("this Redis was built without TLS", "with the Redis of apt-get install redis-server"),
     Excuse("this Java has no compiler", "with a JDK: apt-get install openjdk-17-jdk-headless"),
     Excuse("no Go, which compiles helm-docs", "with Go 1.22 or newer: apt-get install golang-go"),

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.batch_result import BatchResult
 from hapax.core.errors import (
     BatchAbortedError,
     ClaimsUnavailableError,
@@ -24,12 +23,13 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine
 from hapax.engines.spark.plan import Pacing, RangeOutcome, RangeReport
+from hapax.processing.batch_result import BatchResult
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from tests.kit.doubles import StuckError, Ticking, Told
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from typing import Any, cast
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, ProducerDeadError, StopError
-from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.core.offset_commit import Marks
 from hapax.core.ports import Clock
 from hapax.core.records import Progress, TopicPartition
-from hapax.core.transform import Transformer
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine
 from hapax.engines.spark.plan import Pacing, RangePlan, RangeReport
+from hapax.processing.exactly_once import ExactlyOnce
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
+from hapax.processing.transform import Transformer
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.testing.broker import InstantGroup, MemoryBroker, Shift

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hapax.core.lag import PartitionLag
+from hapax.cluster.lag import PartitionLag
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Health

@@ -1,7 +1,7 @@
 """Two kinds of import contract that import-linter does not have, used by pyproject.toml.
 
 doors       a library may be imported by the modules that match a door, and by no other
-knows_only  a layer may import the standard library, itself and the libraries named
+knows_only  layers may import the standard library, each other and the libraries named
 """
 
 import sys
@@ -52,18 +52,18 @@ class Doors(_ListedImports):
 
 
 class KnowsOnly(_ListedImports):
-    """``layer`` imports the standard library, itself and ``libraries``, and nothing else."""
+    """``layers`` import the standard library, each other and ``libraries``, and nothing else."""
 
-    layer: Any = fields.StringField()
+    layers: Any = fields.ListField(subfield=fields.StringField())
     libraries: Any = fields.ListField(subfield=fields.StringField())
 
     def offences(self, graph: ImportGraph) -> list[tuple[str, str]]:
         known = {*sys.stdlib_module_names, *self.libraries}
         return [
             (importer, imported)
-            for importer in (self.layer, *graph.find_descendants(self.layer))
+            for layer in self.layers
+            for importer in (layer, *graph.find_descendants(layer))
             for imported in graph.find_modules_directly_imported_by(importer)
             if imported.split(".")[0] not in known
-            and imported != self.layer
-            and not imported.startswith(f"{self.layer}.")
+            and not any(f"{imported}.".startswith(f"{each}.") for each in self.layers)
         ]

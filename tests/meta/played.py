@@ -60,11 +60,7 @@ def struck() -> dict[str, set[str]]:
     """Return the rows that campaigns of ``make deep`` strike with, by part."""
     ci = [fault for step in plans.ci().steps(Random(1)) for fault in step]
     both = (*strikes.SPARK, *plans.MEMBERS, *strikes.B_KILLS)
-    return {
-        ROWS: _rows(ci),
-        CLUSTER: _rows(strikes.CLUSTER),
-        ENGINES: _rows(both) | {"X1", "SP25"},
-    }
+    return {ROWS: _rows(ci), CLUSTER: _rows(strikes.CLUSTER), ENGINES: _rows(both) | {"X1", "SP25"}}
 
 
 def _rows(faults: Iterable[Fault]) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 
 import hapax
 from hapax.core.errors import ExitCode
-from hapax.core.transform import load_form
+from hapax.processing.transform import load_form
 from hapax.testing import Pipeline
 from tests.meta.statements import (
     ROOT,
@@ -118,7 +118,7 @@ def test_every_exit_code_is_explained():
 
 
 def test_the_steps_of_the_crash_table_are_those_of_the_code():
-    code = (ROOT / "service/hapax/core/exactly_once.py").read_text()
+    code = (ROOT / "service/hapax/processing/exactly_once.py").read_text()
     steps = re.findall(r"(?m)^(\d)\. (\w+)  ", code)
     assert len(steps) == 7
     page = (ROOT / "docs/guarantees.md").read_text()

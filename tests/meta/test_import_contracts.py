@@ -12,9 +12,10 @@ ROOT = Path(__file__).parents[2]
 # Where a file is planted, what it imports, and the contract that must notice.
 PLANTED = [
     ("core/low.py", "import hapax.engines", "Arrows point down only"),
+    ("cluster/across.py", "import hapax.processing.plan", "Arrows point down only"),
     ("kafka/read/sideways.py", "import hapax.engines", "Arrows point down only"),
     ("stray.py", "", "Arrows point down only"),
-    ("core/knows.py", "import yaml", "The core knows"),
+    ("cluster/knows.py", "import yaml", "The core and its rooms know"),
     ("engines/direct.py", "import confluent_kafka", "One door to Kafka"),
     ("claims/other.py", "from confluent_kafka import Producer", "One door to Kafka"),
     ("kafka/claims.py", "import redis.asyncio", "One door to Redis"),

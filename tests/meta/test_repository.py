@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -182,6 +182,7 @@ def test_every_term_of_the_glossary_is_used_and_explained_once_and_its_name_is_i
 
 FILE_LINES_MAX = 600
 """The aim is a median of 150: a file is one thing, whole."""
+FOLDER_FILES_MAX = 15
 WIRING_LINES_MAX = 1140
 ARGUMENTS_MAX = 9
 REMARKS_MAX = 78
@@ -199,6 +200,17 @@ def test_no_file_of_the_service_is_longer_than_a_reader_can_hold_and_wiring_only
     long = {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX}
     assert long == {}
     assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
+
+
+def test_no_folder_of_the_service_has_more_files_than_a_reader_can_hold():
+    files = Counter(path.parent for path in SERVICE.rglob("*.py"))
+    assert {str(folder): count for folder, count in files.items() if count > FOLDER_FILES_MAX} == {}
+
+
+def test_the_folder_of_the_steps_lists_its_files_each_with_a_sentence():
+    folder = SERVICE / "processing"
+    listed = re.findall(r"(?m)^([a-z_]+) +\w.+$", (folder / "__init__.py").read_text())
+    assert sorted(listed) == sorted(file.stem for file in folder.glob("[a-z]*.py"))
 
 
 def test_no_constructor_of_the_service_takes_more_than_nine_arguments():

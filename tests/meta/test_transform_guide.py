@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
-from hapax.core.call_window import CallLimits
 from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.core.transform import TransformForm, form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
+from hapax.processing.call_window import CallLimits
+from hapax.processing.transform import TransformForm, form_of
 from hapax.settings import load_settings
 from tests.kit.killers import table
 from tests.meta.statements import ROOT

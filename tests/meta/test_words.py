@@ -98,9 +98,7 @@ def explanations(source: str) -> Iterator[str]:
 # Made from code, or by a run of the fault suite: their words are those of their sources.
 MADE = {"docs/proof.md", "docs/performance.md"}
 # Pages and modules that are not in plain words yet.
-NOT_YET = {
-    "tests/fault/README.md",
-}
+NOT_YET = {"tests/fault/README.md"}
 HELD_PAGES = [page for page in PAGES if str(page.relative_to(ROOT)) not in MADE | NOT_YET]
 HELD_PAGES.append(ROOT / "bench/report/page.md")
 MANIFESTS = [

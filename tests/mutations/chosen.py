@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mutations.candidates import ROOT, Mutation, is_valid, mutations
 
-PACKAGES = ("core", "kafka/produce", "kafka/consume", "claims", "engines")
+PACKAGES = ("core", "processing", "cluster", "kafka/produce", "kafka/consume", "claims", "engines")
 LIST = Path(__file__).with_name("list.tsv")
 COUNT = 180
 SEED = 26

@@ -7,9 +7,7 @@ from typing import NamedTuple
 from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.reach import reached_file
 
-ENDED_BY_KILL = {
-    "service/hapax/engines/isolated_calls.py": "tests/unit/test_isolated_calls.py",
-}
+ENDED_BY_KILL = {"service/hapax/engines/isolated_calls.py": "tests/unit/test_isolated_calls.py"}
 """Of modules whose processes end by a kill, which leaves no reach behind."""
 
 

@@ -7,20 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
-from hapax.core.call_window import Call, CallLimits, CallQueue, Unit, Window, settle
-from hapax.core.crash_markers import Isolation
-from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import ClaimsUnavailableError, ProducerDeadError, RetryLater
-from hapax.core.exactly_once import ExactlyOnce, Steps
 from hapax.core.headers import Retried
-from hapax.core.identity import Identity
-from hapax.core.later_calls import LaterCalls
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
-from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.results import Result
-from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.lifecycle import Process as Shared
@@ -28,6 +18,15 @@ from hapax.engines.recovery import Recovery
 from hapax.engines.state_restore import Keyed
 from hapax.engines.suspects import Suspects
 from hapax.engines.worker import Worker
+from hapax.processing.call_window import Call, CallLimits, CallQueue, Unit, Window, settle
+from hapax.processing.crash_markers import Isolation
+from hapax.processing.deduplicate import Claiming, ClaimOwners
+from hapax.processing.exactly_once import ExactlyOnce, Steps
+from hapax.processing.identity import Identity
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
+from hapax.processing.plan import Destinations, Planner
+from hapax.processing.retry_later import LaterCalls, Retrying, RetryTopic
+from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import MemorySource

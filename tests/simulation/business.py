@@ -4,7 +4,7 @@ from typing import Any
 from zlib import crc32
 
 from hapax.core.records import Output, Record
-from hapax.core.state import State
+from hapax.processing.state import State
 
 BYTES_MAX = 400
 OUT, DEAD, RETRY = "out", "dead", "retry"

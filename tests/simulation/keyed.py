@@ -18,17 +18,17 @@ import msgspec
 import pytest
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
+from hapax import state_store
 from hapax.core.errors import PreflightError
-from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
 from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 from hapax.core.results import Result
-from hapax.core.state import ChangelogPiece, StateFigures, due_ms, entry_of, prefix_of
-from hapax.core.transform import Transformer, TransformForm
 from hapax.engines import state_restore
 from hapax.engines.lifecycle import Process as Shared
 from hapax.engines.state_restore import Keyed, StateHold
-from hapax.state import lmdb_store
-from hapax.state.lmdb_store import LmdbStore, StatePosition
+from hapax.processing.keyed_state import KeyedState, MemoryState, changes_of
+from hapax.processing.state import ChangelogPiece, StateFigures, due_ms, entry_of, prefix_of
+from hapax.processing.transform import Transformer, TransformForm
+from hapax.state_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryBroker
 from tests.kit.doubles import CrashError
 from tests.simulation.business import BYTES_MAX, DEAD, Effect, keep
@@ -312,7 +312,7 @@ def threads(world: World) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_restore, "threading", parts)
         patch.setattr(state_restore, "SimpleQueue", partial(_Queue, made))
-        for module in (state_restore, lmdb_store):
+        for module in (state_restore, state_store):
             patch.setattr(module, "time", SimpleNamespace(time=now_s, monotonic=now_s))
         yield
 
@@ -356,10 +356,7 @@ def assemble_state(world: World, process: Process, shared: Shared) -> Keyed:
 
     world.placed.append(placed)
     state = KeyedState(
-        store,
-        KEPT_TOPIC,
-        bytes_max=BYTES_MAX,
-        now_ms=lambda: int(world.scheduler.now_s * 1000),
+        store, KEPT_TOPIC, bytes_max=BYTES_MAX, now_ms=lambda: int(world.scheduler.now_s * 1000)
     )
     changelog = SimulatedChangelog(world, process)
     return Keyed(state, StateHold(cast("Any", shared), state, store, changelog))

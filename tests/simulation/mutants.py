@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hapax.core.call_window import CallQueue, Window
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.keyed_state import KeyedState, changes_of
 from hapax.core.offset_commit import OffsetCommit
-from hapax.core.plan import Planner
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress, TopicPartition
-from hapax.core.state import Changes, State, Stated, changelog_key
-from hapax.core.transform import Transformer
 from hapax.engines import batch_runner, state_restore
 from hapax.engines.batch_runner import BatchRunner, WindowRunner
 from hapax.engines.recovery import Recovery
 from hapax.engines.worker import Worker
-from hapax.state.lmdb_store import LmdbStore, StatePosition
+from hapax.processing.call_window import CallQueue, Window
+from hapax.processing.keyed_state import KeyedState, changes_of
+from hapax.processing.plan import Planner
+from hapax.processing.state import Changes, State, Stated, changelog_key
+from hapax.processing.transform import Transformer
+from hapax.state_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryLog
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import MemorySource

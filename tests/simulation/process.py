@@ -17,8 +17,8 @@ from tests.simulation.scheduler import START_S
 
 if TYPE_CHECKING:
     from hapax.core.records import Record
-    from hapax.core.state import State
     from hapax.engines.state_restore import Keyed
+    from hapax.processing.state import State
     from tests.simulation.chance import Strike
     from tests.simulation.world import World
 

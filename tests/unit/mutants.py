@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hapax.core import group_start
+from hapax.cluster import group_start
+from hapax.cluster.micro_batches import InputLogs
 from hapax.core.interrupt import Interrupt
-from hapax.core.micro_batches import InputLogs
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.kafka.consume.topic_check import TopicIdentity

@@ -4,8 +4,6 @@ import pytest
 
 from hapax import Output, Record, RetryLater
 from hapax.core.headers import Retried
-from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer
 from hapax.kafka.read.range_reader import ReadRecord
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import (
@@ -20,6 +18,8 @@ from hapax.operations.audit.rows import (
     id_hash,
     number_of,
 )
+from hapax.processing.retry_later import Retrying, RetryTopic
+from hapax.processing.transform import Transformer
 from tests.kit.audited import judged_here
 
 PLACES = {("in", 0): 0, ("in", 1): 1}

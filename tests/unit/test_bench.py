@@ -19,8 +19,8 @@ from bench.report.tables import goals_table
 from bench.state import KEPT, LOST, NONE, STATELESS
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
-from hapax.core.state import entry_of, prefix_of
-from hapax.core.transform import load_form
+from hapax.processing.state import entry_of, prefix_of
+from hapax.processing.transform import load_form
 
 RECORDS = 3
 

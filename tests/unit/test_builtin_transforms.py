@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from hapax.core.errors import Poison
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.core.transform import Transformer, load_form
+from hapax.processing.transform import Transformer, load_form
 from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
 from hapax.transforms.records import drop_tombstones, identity
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from hapax.core.batch_result import Begun
-from hapax.core.call_window import (
+from hapax.core.errors import Poison
+from hapax.core.formats import FormatOptions
+from hapax.core.record_path import Batch
+from hapax.core.records import Output, Record
+from hapax.core.results import Failure, Result
+from hapax.engines.batch_runner import WindowRunner
+from hapax.processing.batch_result import Begun
+from hapax.processing.call_window import (
     PENDING,
     Call,
     CallLimits,
@@ -22,15 +28,9 @@ from hapax.core.call_window import (
     fail,
     settle,
 )
-from hapax.core.deduplicate import Claimed
-from hapax.core.errors import Poison
-from hapax.core.formats import FormatOptions
-from hapax.core.identity import Identified
-from hapax.core.record_path import Batch
-from hapax.core.records import Output, Record
-from hapax.core.results import Failure, Result
-from hapax.core.transform import TransformForm, form_of
-from hapax.engines.batch_runner import WindowRunner
+from hapax.processing.deduplicate import Claimed
+from hapax.processing.identity import Identified
+from hapax.processing.transform import TransformForm, form_of
 from tests.kit.calls import Stamps
 
 if TYPE_CHECKING:

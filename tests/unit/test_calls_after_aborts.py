@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.call_window import CallLimits, Window
-from hapax.core.transform import form_of
 from hapax.engines.batch_runner import Windowing, WindowRunner
 from hapax.engines.overlapping_calls import make_calls
+from hapax.processing.call_window import CallLimits, Window
+from hapax.processing.transform import form_of
 from hapax.testing.source import InjectedFault
 from tests.kit.pipeline import Pipeline
 from tests.simulation.business import work

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hapax.core.batch_result import Begun
-from hapax.core.call_window import PENDING, Call, CallLimits, Window
-from hapax.core.deduplicate import Claimed
 from hapax.core.errors import ConfigurationError
-from hapax.core.identity import Identified
 from hapax.core.interrupt import Interrupt
 from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.core.retry_later import Retrying
-from hapax.core.transform import form_of
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
+from hapax.processing.batch_result import Begun
+from hapax.processing.call_window import PENDING, Call, CallLimits, Window
+from hapax.processing.deduplicate import Claimed
+from hapax.processing.identity import Identified
+from hapax.processing.retry_later import Retrying
+from hapax.processing.transform import form_of
 from tests.kit import leaving
 from tests.kit.waiting import await_
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hapax.core.identity import Identity
-from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Output, Record
 from hapax.operations.claims import ClaimSources
+from hapax.processing.identity import Identity
+from hapax.processing.plan import Destinations, Planner
 
 ROOT = Path(__file__).parents[2]
 LINES = (ROOT / "tests/kit/foreign/changes.jsonl").read_text().splitlines()

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings, strategies as st
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import by_shard, first_number, packed_digests
-from hapax.core.identity import Identity
 from hapax.core.records import Record
+from hapax.processing.identity import Identity
 
 SOURCES = ["cloudevents", "header:message-id", "header:hapax-id", "json:/a/0", "json:/id", "key"]
 NAMES = ["hapax-replay-of", "Hapax-Replay-Of", "ce_id", "ce_source", "content-type", "message-id"]

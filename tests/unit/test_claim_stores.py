@@ -13,7 +13,7 @@ from hapax.operations.doctor.check import Verdict
 from hapax.operations.doctor.examination import judge
 from hapax.settings import Settings, load_settings
 from hapax.testing.claims import MemoryClaims
-from hapax.wiring.claims import claim_store
+from hapax.wiring.builders import claim_store
 from tests.kit.claim_stores import Hand, registered
 from tests.kit.commands import invoked
 from tests.kit.doctor import healthy

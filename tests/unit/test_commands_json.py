@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from hapax.cluster.lag import ReaderLag
+from hapax.cluster.offset_moves import Move, Placed, Skip, Translated
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.commands.tree import app
 from hapax.core.claim_store import Owned
-from hapax.core.dead_letters import DeadLetter
-from hapax.core.lag import ReaderLag
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.offset_moves import Move, Placed, Skip, Translated
-from hapax.core.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
@@ -26,6 +25,7 @@ from hapax.operations.doctor.check import Finding, Verdict
 from hapax.operations.doctor.examination import Examination
 from hapax.operations.offsets import Look
 from hapax.operations.trace import Effect, Sighting, Within
+from hapax.processing.dead_letters import DeadLetter
 from tests.kit.doctor import healthy
 from tests.unit.test_settings import REQUIRED
 

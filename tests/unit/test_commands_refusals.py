@@ -130,8 +130,7 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"],
+    "arguments", ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"]
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
     done = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2)

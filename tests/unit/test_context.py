@@ -8,12 +8,12 @@ import pytest
 from prometheus_client import generate_latest
 
 from hapax import Record, context
-from hapax.core.call_window import CallLimits
-from hapax.core.crash_markers import Death
 from hapax.core.errors import ConfigurationError
-from hapax.core.transform import form_of
 from hapax.engines.isolated_calls import IsolatedCalls
 from hapax.engines.overlapping_calls import bound
+from hapax.processing.call_window import CallLimits
+from hapax.processing.crash_markers import Death
+from hapax.processing.transform import form_of
 from hapax.settings.secrets import Strike
 from hapax.telemetry.logs import Troubles, configure_logs, relay
 from hapax.telemetry.metrics import Metrics

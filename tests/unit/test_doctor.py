@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
-from hapax.core.cluster_state import Address, ClusterState, Log, Partition, ReaderAtRest, Topic
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.cluster_state import Address, ClusterState, Log, Partition, ReaderAtRest, Topic
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.core.ports import Stuck
-from hapax.core.retry_later import LEVELS
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, CheckContext, CheckResult, Verdict, ok, worst_first
 from hapax.operations.doctor.examination import CHECKS, judge
+from hapax.processing.retry_later import LEVELS
 from tests.kit.doctor import (
     BROKER,
     DAY_MS,

@@ -3,8 +3,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from hapax.core.errors import PositionLostError, StopError
-from hapax.core.micro_batches import (
+from hapax.cluster.micro_batches import (
     GIVEN_UP,
     FixedBatch,
     LaneMarker,
@@ -13,6 +12,7 @@ from hapax.core.micro_batches import (
     due,
     published_parcels,
 )
+from hapax.core.errors import PositionLostError, StopError
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, check_reports
 from hapax.engines.spark.dataframe.rows import Writing, refuse_inputs
 from hapax.engines.spark.dataframe.staging import Parcel

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hapax.core.deduplicate import AGAIN_S, FIRST, Claimed, IdWatch
 from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Record
+from hapax.processing.deduplicate import AGAIN_S, FIRST, Claimed, IdWatch
 from tests.kit.doubles import Ticking
 
 TWINS = Claimed({1: Coordinates("in", 0, 0)}, checked=True)

@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from hapax import Output
 from hapax.core.errors import Poison
 from hapax.core.headers import ID, without_hapax
-from hapax.core.identity import Identified, Identity
 from hapax.core.json_pointer import JsonPointer
 from hapax.core.records import Coordinates, Headers, Record
+from hapax.processing.identity import Identified, Identity
 from hapax.testing import Pipeline
 
 

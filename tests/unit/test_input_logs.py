@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hapax.cluster.micro_batches import InputLogs, require_uncut
 from hapax.core.errors import PositionLostError
-from hapax.core.micro_batches import InputLogs, require_uncut
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.query import check_marker
 from hapax.settings import load_settings
@@ -16,7 +16,7 @@ from tests.kit.managed_process import required
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hapax.core.micro_batches import Anchors
+    from hapax.cluster.micro_batches import Anchors
     from hapax.core.records import TopicPartition
 
 KNOWN = InputLogs(

@@ -12,20 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from hapax.core.call_window import CallLimits
-from hapax.core.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Retried
 from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later
-from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer
 from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
 from hapax.kafka.produce import call_timeout
 from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
+from hapax.processing.call_window import CallLimits
+from hapax.processing.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
+from hapax.processing.retry_later import Retrying, RetryTopic
+from hapax.processing.transform import Transformer
 from tests.kit.killers import obey
 from tests.kit.leaving import DEEDS
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hapax.core.cluster_state import Address
+from hapax.cluster.cluster_state import Address
 from hapax.kafka.admin import preflight
 from hapax.kafka.admin.preflight import KafkaPreflight
 from hapax.operations.doctor.brokers import Level, durability

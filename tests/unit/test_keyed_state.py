@@ -8,12 +8,12 @@ import pytest
 
 from hapax import Record, State
 from hapax.core.errors import ConfigurationError, StateUnreadError
-from hapax.core.keyed_state import KeyedState, MemoryState
-from hapax.core.plan import Plan
 from hapax.core.record_path import Batch
 from hapax.core.records import Output
-from hapax.core.state import EXPIRES, changelog_key, entry_of, prefix_of
-from hapax.core.transform import form_of
+from hapax.processing.keyed_state import KeyedState, MemoryState
+from hapax.processing.plan import Plan
+from hapax.processing.state import EXPIRES, changelog_key, entry_of, prefix_of
+from hapax.processing.transform import form_of
 from hapax.testing import Pipeline
 from tests.kit import keeping
 from tests.kit.keeping import count, gaps

@@ -3,9 +3,9 @@
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError, ExitCode
-from hapax.core.limits import DeadLetterRate, FenceBudget, Pace, RetryPolicy
 from hapax.core.records import Record
 from hapax.core.results import Failure
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Pace, RetryPolicy
 
 FAILURE = Failure("ValueError", "no", 1)
 

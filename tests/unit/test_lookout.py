@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from hapax.core.lag import GroupProgress, OffsetSnapshot, Retention
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.lag import GroupProgress, OffsetSnapshot, Retention
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.engines.monitors import LagMonitor
 from hapax.kafka.read import lag_probe as kafka_survey, offsets_client
 from hapax.kafka.read.lag_probe import KafkaLagProbe

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.core.errors import PreflightError, StopError
-from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.admin import cluster
 from hapax.kafka.admin.cluster import Logs
 from hapax.kafka.read import offsets_client

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from hapax.core.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
+from hapax.cluster.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
 from hapax.core.errors import HapaxError
-from hapax.core.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
 from hapax.core.records import Coordinates, Headers, Message, Output, Record
 from hapax.core.results import Failure, Result
-from hapax.core.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
+from hapax.processing.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
+from hapax.processing.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 

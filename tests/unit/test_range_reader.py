@@ -165,8 +165,7 @@ def test_a_reader_reads_every_partition_to_its_end_and_closes_or_names_what_stop
 
 def test_firsts_are_the_first_records_of_their_spans(say):
     consumer = say(
-        [said(3), said(4), said(5, EOF, partition=1)],
-        [said(0, KafkaError._BAD_MSG, partition=2)],
+        [said(3), said(4), said(5, EOF, partition=1)], [said(0, KafkaError._BAD_MSG, partition=2)]
     )
     reader = RangeReader(load_settings(REQUIRED))
     found = reader.firsts({P0: (1, 9), P1: (2, 5), ("in", 2): (0, 1), ("in", 3): (4, 4)}, 5.0)

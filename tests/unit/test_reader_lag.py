@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from hapax.core.lag import Counted, GroupProgress, ReaderLag, shares, stretch
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.lag import Counted, GroupProgress, ReaderLag, shares, stretch
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.engines.monitors import READER_OFFSETS_MAX, ReaderLagMonitor
 from hapax.settings import load_settings
 from tests.kit.turn import of_this_turn

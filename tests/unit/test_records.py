@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET
 
-from hapax.commands.offsets import figures, show
-from hapax.core.deduplicate import Unread
+from hapax.cluster.partition_offsets import LogOffsets, position
+from hapax.commands.admin.offsets import figures, show
 from hapax.core.errors import ExitCode, PreflightError
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, informative
-from hapax.core.partition_offsets import LogOffsets, position
 from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Output, Record
 from hapax.operations.offsets import Look
+from hapax.processing.deduplicate import Unread
 
 
 @pytest.mark.parametrize("topic", ["orders", "a.b-c_d", "with/slash", "1/2/3"])

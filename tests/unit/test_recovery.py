@@ -10,11 +10,11 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.limits import FenceBudget
 from hapax.core.record_path import Batch
 from hapax.core.records import Record
 from hapax.core.results import Failure
 from hapax.engines.membership import HOLD_S
+from hapax.processing.limits import FenceBudget
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline, opened, taken

@@ -7,19 +7,18 @@ from datetime import timedelta
 import pytest
 
 from hapax import Output, Poison, Record, RetryLater
-from hapax.core.batch_result import BatchResult, Facts
-from hapax.core.dead_letters import condemn
-from hapax.core.deduplicate import Claimed
 from hapax.core.headers import Retried
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.later_calls import LaterCalls
-from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Message
 from hapax.core.results import Failure, Later, Put, Result
-from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer
+from hapax.processing.batch_result import BatchResult, Facts
+from hapax.processing.dead_letters import condemn
+from hapax.processing.deduplicate import Claimed
+from hapax.processing.identity import Identity
+from hapax.processing.plan import Destinations, Planner
+from hapax.processing.retry_later import LaterCalls, Retrying, RetryTopic
+from hapax.processing.transform import Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))
 PLANNER = Planner(Destinations("app", "out", "dead", TOPIC))

@@ -9,7 +9,10 @@ from confluent_kafka import KafkaError, Message
 
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
-from hapax.core.retry_later import (
+from hapax.core.span import Span
+from hapax.kafka.consume import client as kafka_consumer, shelf
+from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.processing.retry_later import (
     FACTOR,
     LEVELS,
     LONGEST_MS,
@@ -19,9 +22,6 @@ from hapax.core.retry_later import (
     create_command,
     place,
 )
-from hapax.core.span import Span
-from hapax.kafka.consume import client as kafka_consumer, shelf
-from hapax.kafka.consume.retry_source import KafkaRetrySource
 from tests.kit.consumers import FakeConsumer, message
 from tests.kit.doubles import Ticking
 

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from hapax.core.cluster_state import Right
+from hapax.cluster.cluster_state import Right
 from hapax.operations.doctor.acls import cluster_rights, kafka_rights, store_rights
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED

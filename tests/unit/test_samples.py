@@ -6,7 +6,7 @@ Sarama 1.61.1, kafka-go 0.4.51 and Go's hash/fnv and hash/crc32.
 
 import pytest
 
-from hapax.core.cluster_state import HASHES, fnv1a, murmur2, sample_of
+from hapax.cluster.cluster_state import HASHES, fnv1a, murmur2, sample_of
 
 POSITIVE = 0x7FFFFFFF
 LONG = b"a much longer key, with words"

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from hapax.core import group_start
+from hapax.cluster import group_start
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.core.offset_commit import CommittedMetadata, text_of
-from hapax.core.partition_offsets import LogOffsets
 from hapax.core.span import Span, SpanWords, offsets_of, other_span, time_of
 from hapax.kafka.consume.source import KafkaSource
 from hapax.settings import load_settings

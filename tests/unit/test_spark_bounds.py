@@ -2,6 +2,7 @@
 
 import pytest
 
+from hapax.cluster.partition_offsets import HeldBack
 from hapax.core.errors import (
     BatchAbortedError,
     DuplicateInstanceError,
@@ -9,9 +10,8 @@ from hapax.core.errors import (
     ProducerDeadError,
     StopError,
 )
-from hapax.core.limits import FenceBudget
-from hapax.core.partition_offsets import HeldBack
 from hapax.engines.spark.plan import RangeOutcome
+from hapax.processing.limits import FenceBudget
 from tests.kit.spark_driver import (
     OVER,
     P0,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hapax.core import errors
-from hapax.core.limits import RetryPolicy
 from hapax.core.records import Coordinates
 from hapax.core.results import Failure
 from hapax.engines.spark.lanes import Homes, Lane
 from hapax.engines.spark.plan import RangePlan, RangeReport
+from hapax.processing.limits import RetryPolicy
 from tests.kit.spark_driver import P0, P1, P2, P3, Driver, settled
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from hapax.core.errors import (
     PositionLostError,
     StopError,
 )
-from hapax.core.limits import RetryPolicy
 from hapax.core.offset_commit import Mark
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
@@ -19,6 +18,7 @@ from hapax.core.results import Cut, Failure
 from hapax.engines.spark.driver import LOST_MAX
 from hapax.engines.spark.lanes import Lane
 from hapax.engines.spark.plan import RangeOutcome, RangeReport
+from hapax.processing.limits import RetryPolicy
 from tests.kit.spark_driver import P0, P1, Driver, reported, settled
 
 NOW_S = 100.0

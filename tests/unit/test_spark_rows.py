@@ -15,11 +15,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from hapax.cluster.micro_batches import Marker, MicroBatch, PublishedRecord, due
+from hapax.cluster.topic_rules import RowNeeds, TopicRules, TopicTakes, needs_of_all, row_problems
 from hapax.core import headers
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
-from hapax.core.micro_batches import Marker, MicroBatch, PublishedRecord, due
 from hapax.core.records import Record
-from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, needs_of_all, row_problems
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.rows import CheckedRows, Writing, check_columns
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedReport

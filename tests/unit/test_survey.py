@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hapax.core.lag import (
+from hapax.cluster.lag import (
     GroupProgress,
     LagTracker,
     OffsetSnapshot,
@@ -13,7 +13,7 @@ from hapax.core.lag import (
     TimestampSearch,
     retention_of,
 )
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.partition_offsets import LogOffsets
 
 P0, OUT = ("in", 0), ("out", 3)
 NOW_S = 1_700_000_000.0

@@ -8,16 +8,16 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from hapax.core.crash_markers import Death, IsolationError, marked, suspects_until
 from hapax.core.interrupt import Interrupt
 from hapax.core.offset_commit import CommittedMetadata, Mark
 from hapax.core.ports import Changes
 from hapax.core.record_path import Batch
 from hapax.core.records import Record
-from hapax.core.transform import load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer
 from hapax.engines.spark.task import TaskSuspects
 from hapax.engines.suspects import Probation, Suspects
+from hapax.processing.crash_markers import Death, IsolationError, marked, suspects_until
+from hapax.processing.transform import load_form
 from hapax.settings import load_settings
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.wiring.builders import isolation

@@ -10,11 +10,10 @@ from unittest import mock
 import pytest
 from hypothesis import given, strategies as st
 
+from hapax.cluster.offset_moves import Halving
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.offset_commit import GroupOffset
-from hapax.core.offset_moves import Halving
-from hapax.core.plan import Destinations, OtherCluster, Plan, Planner
 from hapax.core.records import Headers, Message, Output, Record, TopicPartition
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import (
@@ -24,6 +23,7 @@ from hapax.kafka.produce.target import (
     shown_id,
     target_names,
 )
+from hapax.processing.plan import Destinations, OtherCluster, Plan, Planner
 from hapax.settings import Settings, load_settings
 from tests.kit.doubles import Ticking
 from tests.unit.test_settings import REQUIRED, TARGET

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
-from hapax.core.batch_result import BatchResult
-from hapax.core.lag import PartitionLag, ReaderLag
-from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import HeldBack, LogOffsets
+from hapax.cluster.lag import PartitionLag, ReaderLag
+from hapax.cluster.micro_batches import Numbers
+from hapax.cluster.partition_offsets import HeldBack, LogOffsets
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
+from hapax.processing.batch_result import BatchResult
 from hapax.settings.secrets import Strike
 from hapax.telemetry.events import Events
 from hapax.telemetry.health import Executor, Health

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from hapax.core.batch_result import BatchResult
 from hapax.core.records import Coordinates
+from hapax.processing.batch_result import BatchResult
 from tests.unit.test_telemetry_events import Told
 
 KEYS = {

@@ -6,12 +6,12 @@ import math
 import msgspec
 import pytest
 
-from hapax.commands.offsets import figures
-from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import HeldBack, LogOffsets
+from hapax.cluster.micro_batches import Numbers
+from hapax.cluster.partition_offsets import HeldBack, LogOffsets
+from hapax.commands.admin.offsets import figures
 from hapax.core.records import Record
-from hapax.core.state import StateFigures
 from hapax.operations.offsets import Look
+from hapax.processing.state import StateFigures
 from tests.kit.status_page import ELSEWHERE, WITH_CLAIMS, WITHOUT_DEAD_LETTERS, Told
 from tests.unit.test_telemetry_events import IDLE, ORDERS, WHERE
 from tests.unit.test_telemetry_settled import SETTLED

@@ -5,8 +5,8 @@ import math
 import msgspec
 import pytest
 
-from hapax.core.lag import PartitionLag
-from hapax.core.partition_offsets import LogOffsets
+from hapax.cluster.lag import PartitionLag
+from hapax.cluster.partition_offsets import LogOffsets
 from tests.unit.test_telemetry_events import ORDERS, OUT_LAG, Told
 
 OF_THE_GROUP = ("consumer_lag", "consumer_lag_seconds", "retention_margin_seconds")

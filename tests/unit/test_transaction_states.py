@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from hapax.core.transaction_states import (
+from hapax.cluster.transaction_states import (
     Holder,
     TransactionState,
     blamed,

@@ -13,13 +13,13 @@ import pydantic
 import pytest
 from google.protobuf import timestamp_pb2
 
-from hapax.core.call_window import CallLimits
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.interrupt import Interrupt, KilledError
 from hapax.core.records import OUTPUT_BYTES, Output, Record
 from hapax.core.results import Failure, Undecided
-from hapax.core.transform import Transformer, error_of, form_of, identity, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
+from hapax.processing.call_window import CallLimits
+from hapax.processing.transform import Transformer, error_of, form_of, identity, load_form
 from tests.kit.impossible import IMPOSSIBLE, order
 from tests.kit.leaving import DEEDS, function as leaving
 

@@ -11,10 +11,10 @@ import pytest
 from hapax.core.interrupt import Interrupt
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.core.transform import Transformer
 from hapax.engines import watchdog as module
 from hapax.engines.lifecycle import Lifecycle
 from hapax.engines.watchdog import Watchdog
+from hapax.processing.transform import Transformer
 from tests.kit.doubles import Ticking
 
 WAIT_S = 10.0

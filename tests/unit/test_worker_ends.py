@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from hapax.cluster.partition_offsets import HeldBack
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
-from hapax.core.partition_offsets import HeldBack
 from hapax.engines.worker import Worker
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import DeadLetterLimitError
-from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.worker import Worker
+from hapax.processing.exactly_once import ExactlyOnce
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline

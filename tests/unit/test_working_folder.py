@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hapax.core.call_window import CallLimits
 from hapax.core.records import Output, Record
 from hapax.engines.isolated_calls import IsolatedCalls
+from hapax.processing.call_window import CallLimits
 from tests.kit.commands import output_of, run_captured
 from tests.kit.managed_process import clean_environment, required
 

@@ -6,8 +6,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.identity import Identity
 from hapax.core.records import Record
+from hapax.processing.identity import Identity
 from tests.world.programs import ask
 from tests.world.rounds import ROOT
 

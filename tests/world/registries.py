@@ -60,11 +60,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     first, second = made.message_type.add(name="First"), made.message_type.add(name="Second")
     for message in (first, second.nested_type.add(name="A"), second.nested_type.add(name="B")):
         message.field.add(
-            name="id",
-            number=1,
-            type=field.TYPE_STRING,
-            label=field.LABEL_OPTIONAL,
-            json_name="id",
+            name="id", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL, json_name="id"
         )
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hapax.core import cluster_state as samples
+from hapax.cluster import cluster_state as samples
 from hapax.sandbox import SandboxTopic
 from tests.kit.topics import read_back
 from tests.world.programs import ask, text

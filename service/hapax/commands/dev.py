@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from hapax.commands import screen
+from hapax.commands.admin.records import show_record
 from hapax.commands.publish import parse_header
-from hapax.commands.records import show_record
 from hapax.commands.sandbox import DataFolder, parse_topic
 
 _FILE = Path("settings.env")

@@ -17,7 +17,7 @@ from hapax.operations.doctor.check import Finding, Section, Verdict, counts, wor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hapax.core.cluster_state import Right
+    from hapax.cluster.cluster_state import Right
     from hapax.operations.doctor.check import CheckContext
 
 _FAILED = 1

@@ -14,8 +14,8 @@ import typer
 
 from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, ExitCode
-from hapax.core.identity import id_source
 from hapax.operations.rows import RowForm
+from hapax.processing.identity import id_source
 
 if TYPE_CHECKING:
     from hapax.kafka.produce.publish import Sender

@@ -14,25 +14,17 @@ import typer
 from typer.core import TyperGroup
 
 from hapax import __version__
-from hapax.commands import (
-    claims,
-    config,
-    dead_letters,
-    offsets,
-    sandbox,
-    screen,
-    state,
-    transactions,
-)
+from hapax.commands import config, sandbox, screen
+from hapax.commands.admin import claims, dead_letters, offsets, state, transactions
+from hapax.commands.admin.offsets import lag
+from hapax.commands.admin.pause import pause, resume
+from hapax.commands.admin.records import consume, trace
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
 from hapax.commands.demo import demo
 from hapax.commands.dev import dev
 from hapax.commands.doctor import doctor
-from hapax.commands.offsets import lag
-from hapax.commands.pause import pause, resume
 from hapax.commands.publish import publish
-from hapax.commands.records import consume, trace
 from hapax.commands.run import run as run_service
 
 EnvFile = Annotated[

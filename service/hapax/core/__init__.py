@@ -1,5 +1,5 @@
-"""The promise: what happens to one batch, decided without a broker, a clock or a disk.
+"""What every other folder shares: records and results, headers, errors, and the ports.
 
-``exactly_once`` has the seven steps of one batch in order, ``ports`` all that the core knows of the
-world, ``errors`` every error, named by what happens next.
+``ports`` has all that the service knows of the world, ``errors`` every error, named by what happens
+next. The steps of a batch are in ``hapax.processing``.
 """

@@ -14,9 +14,9 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.ports import silent
-from hapax.core.transform import load_form
 from hapax.operations.publish import Lines, publish
 from hapax.operations.reading import consume
+from hapax.processing.transform import load_form
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import ManagedProcess
 from hapax.sandbox.watchdog import ChildWatchdog

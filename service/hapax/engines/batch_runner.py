@@ -4,9 +4,9 @@ Under a backlog the batch after it is taken as well, so that its claim travels m
 dropped whenever the one before it is not done as a whole: both are read again, in their order, and
 the claims that were made name the coordinates of those very records.
 
-With calls that overlap (``Windowing``) the intake fills a window (core/call_window.py), and what
-has finished is committed, batch after batch, by the same steps. Between two of them the source is
-asked for more, so that the membership never waits for a call.
+With calls that overlap (``Windowing``) the intake fills a window (processing/call_window.py), and
+what has finished is committed, batch after batch, by the same steps. Between two of them the source
+is asked for more, so that the membership never waits for a call.
 """
 
 from __future__ import annotations
@@ -16,21 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.batch_result import Begun
-from hapax.core.crash_markers import size_of_results
-from hapax.core.deduplicate import Claimed
-from hapax.core.identity import Identified
 from hapax.core.record_path import Batch
+from hapax.processing.batch_result import Begun
+from hapax.processing.crash_markers import size_of_results
+from hapax.processing.deduplicate import Claimed
+from hapax.processing.identity import Identified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from hapax.core.batch_result import BatchResult, Core
-    from hapax.core.call_window import Call, Window
-    from hapax.core.crash_markers import Isolation
     from hapax.core.errors import HapaxError
     from hapax.core.interrupt import Interrupt
-    from hapax.core.limits import Pace, RetryPolicy
     from hapax.core.ports import Source
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.results import Failure
@@ -38,6 +34,10 @@ if TYPE_CHECKING:
     from hapax.engines.overlapping_calls import SlotCalls
     from hapax.engines.suspects import Suspects
     from hapax.engines.watchdog import Watchdog
+    from hapax.processing.batch_result import BatchResult, Core
+    from hapax.processing.call_window import Call, Window
+    from hapax.processing.crash_markers import Isolation
+    from hapax.processing.limits import Pace, RetryPolicy
 
 WAIT_S = 0.005
 """Longest wait for a call to end, before the source is asked again: records that arrive meanwhile

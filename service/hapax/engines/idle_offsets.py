@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hapax.cluster.partition_offsets import HeldBack, held_back
 from hapax.core.errors import StopError
-from hapax.core.partition_offsets import HeldBack, held_back
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

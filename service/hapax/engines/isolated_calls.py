@@ -1,4 +1,4 @@
-"""Calls of the transform in a process that may die: the Elsewhere of core/crash_markers.py.
+"""Calls of the transform in a process that may die: the Elsewhere of processing/crash_markers.py.
 
 The process is a fresh interpreter, never a fork: it shares no connection and no lock with this one,
 and loads the function as a start does.
@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.call_window import CallLimits
-from hapax.core.crash_markers import Death, IsolationError, KilledFromOutside
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
-from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later, Undecided
-from hapax.core.transform import load_form
 from hapax.core.working_folder import import_path
 from hapax.engines import overlapping_calls
 from hapax.engines.watchdog import TICK_S, Watchdog
+from hapax.processing.call_window import CallLimits
+from hapax.processing.crash_markers import Death, IsolationError, KilledFromOutside
+from hapax.processing.keyed_state import KeyedState, MemoryState, changes_of
+from hapax.processing.transform import load_form
 from hapax.telemetry.logs import configure_logs, relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hapax.core.results import Result
-    from hapax.core.transform import Transformer
+    from hapax.processing.transform import Transformer
 
 
 MODULE = "hapax.engines.isolated_calls"

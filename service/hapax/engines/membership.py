@@ -27,10 +27,10 @@ from hapax.schemas.lookup import lookup_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from hapax.core.batch_result import BatchResult
     from hapax.core.ports import Changes, Claims, Clock, Source, Transaction
     from hapax.core.records import TopicPartition
     from hapax.engines.lifecycle import Lifecycle, Process
+    from hapax.processing.batch_result import BatchResult
     from hapax.schemas.lookup import Lookup
     from hapax.settings import Settings
     from hapax.telemetry.events import Events

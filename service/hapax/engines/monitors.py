@@ -10,12 +10,12 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.lag import LagTracker
+from hapax.cluster.lag import LagTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.lag import GroupProgress, LagProbe, ReaderProbe
+    from hapax.cluster.lag import GroupProgress, LagProbe, ReaderProbe
     from hapax.core.records import TopicPartition
     from hapax.settings import Settings
     from hapax.telemetry.events import Events

@@ -17,25 +17,34 @@ from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from hapax.core.call_window import Call, CallLimits, CallQueue, CallTimeoutError, Room, Slot, key_of
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt, is_from_outside
-from hapax.core.retry_later import Retrying, RetryTopic
-from hapax.core.transform import Transformer, form_of, load_form
 from hapax.engines.watchdog import TICK_S
+from hapax.processing.call_window import (
+    Call,
+    CallLimits,
+    CallQueue,
+    CallTimeoutError,
+    Room,
+    Slot,
+    key_of,
+)
+from hapax.processing.retry_later import Retrying, RetryTopic
+from hapax.processing.transform import Transformer, form_of, load_form
 from hapax.schemas.data import with_data
 from hapax.settings.rules import call_problems, state_problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hapax.core.call_window import Unit
-    from hapax.core.keyed_state import KeyedState
     from hapax.core.records import Record
     from hapax.core.results import Result
-    from hapax.core.transform import TransformForm
+    from hapax.processing.call_window import Unit
+    from hapax.processing.keyed_state import KeyedState
+    from hapax.processing.transform import TransformForm
     from hapax.settings import Settings
 
 
@@ -557,12 +566,7 @@ class GatheredCalls:
             if interrupt.due and not stopped:
                 stopped = True
                 made = self._stop(made)
-        results: list[Result | None] = []
-        for call in calls:
-            if not call.done:
-                break
-            results.append(call.outcome)
-        return results
+        return [call.outcome for call in takewhile(lambda call: call.done, calls)]
 
     def close(self) -> None:
         self.calls.close()

@@ -16,8 +16,8 @@ from hapax.engines.membership import await_output_schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hapax.cluster.cluster_state import BrokerAnswers
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.cluster_state import BrokerAnswers
     from hapax.engines.lifecycle import Process
     from hapax.settings import Settings
 

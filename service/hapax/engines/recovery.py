@@ -26,18 +26,18 @@ from hapax.core.errors import (
     StateUnreadError,
     StopError,
 )
-from hapax.core.limits import FenceBudget
 from hapax.core.record_path import Batch
 from hapax.engines.membership import HOLD_S, ClaimsWatch, await_answers, cut_off
+from hapax.processing.limits import FenceBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.limits import Limits
     from hapax.core.ports import Claims, Source, Transaction
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.idle_offsets import Ends
     from hapax.engines.lifecycle import Process
+    from hapax.processing.limits import Limits
 
 REACTIONS = (
     ClaimsUnavailableError,

@@ -23,18 +23,18 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.ports import silent
-from hapax.core.state import ChangelogPiece
-from hapax.state.lmdb_store import StatePosition
+from hapax.processing.state import ChangelogPiece
+from hapax.state_store import StatePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from hapax.core.keyed_state import KeyedState
     from hapax.core.ports import Source
     from hapax.core.records import Progress, TopicPartition
-    from hapax.core.state import Spans
     from hapax.engines.lifecycle import Process
-    from hapax.state.lmdb_store import LmdbStore
+    from hapax.processing.keyed_state import KeyedState
+    from hapax.processing.state import Spans
+    from hapax.state_store import LmdbStore
 
 AGAIN_S: Final = 1.0
 CLOSE_S: Final = 5.0
@@ -210,11 +210,7 @@ def _rows(
 
 
 def _usable(
-    row: StatePosition,
-    store: LmdbStore,
-    changelog: ChangelogReader,
-    span: tuple[int, int],
-    at: int,
+    row: StatePosition, store: LmdbStore, changelog: ChangelogReader, span: tuple[int, int], at: int
 ) -> bool:
     """Whether the row is a part of the changelog that only has to be read on."""
     young = 0 <= time.time() - row.seen_s < changelog.kept_s

@@ -1,7 +1,8 @@
 """Marks in the metadata of offsets that are worked at, and what marks of dead processes mean.
 
-The rule is in core/crash_markers.py. A partition is on probation from its assignment until as much
-as one batch may hold has passed, or its end was met; beyond that nothing is marked or asked for.
+The rule is in processing/crash_markers.py. A partition is on probation from its assignment until
+as much as one batch may hold has passed, or its end was met; beyond that nothing is marked or asked
+for.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.crash_markers import suspects_until
 from hapax.core.offset_commit import Mark
+from hapax.processing.crash_markers import suspects_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from hapax.core.batch_result import Core
-    from hapax.core.crash_markers import Isolation
     from hapax.core.offset_commit import Marks
     from hapax.core.ports import Changes, Source
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, TopicPartition
+    from hapax.processing.batch_result import Core
+    from hapax.processing.crash_markers import Isolation
     from hapax.telemetry.events import Events
 
 
@@ -93,7 +94,7 @@ class Suspects:
             self._mark_after(where, known, batch, inside=False)
         if wanted and self._marks:
             # At the committed offset: below the first record others may have been removed, which
-            # had no effect (core/deduplicate.py).
+            # had no effect (processing/deduplicate.py).
             places = {**batch.first, **(inside or {}), **batch.base}
             self._commit({where: places[where] for where in wanted}, wanted)
 

@@ -104,7 +104,7 @@ class Watchdog:
         on_hang: Callable[[Coordinates, float], None],
         whole_s: float = math.inf,
     ) -> None:
-        """End the process when one attempt (core/call_window.py) at a record takes longer.
+        """End the process when one attempt (processing/call_window.py) at a record takes longer.
 
         ``whole_s``: what all attempts at it may take; in its second half no further one begins.
         """

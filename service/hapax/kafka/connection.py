@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.cluster_state import Address
+from hapax.cluster.cluster_state import Address
 from hapax.core.errors import PreflightError
 from hapax.kafka.errors import describe
 from hapax.kafka.properties import admin_properties, build, consumer_properties

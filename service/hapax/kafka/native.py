@@ -19,9 +19,9 @@ from msgspec import UNSET
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.headers import PREFIX
-from hapax.core.identity import Identity, id_source
 from hapax.core.record_path import UNCHANGED, Ids, Prepared, RecordPath
 from hapax.core.records import Output, Record
+from hapax.processing.identity import Identity, id_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

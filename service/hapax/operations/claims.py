@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.dead_letters import dead_letter, is_note
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import ID, SOURCE, coordinates
-from hapax.core.identity import Identity, id_source
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
 from hapax.kafka.admin.topics import cluster_id, topic_ids
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
-from hapax.wiring.claims import claim_store
+from hapax.processing.dead_letters import dead_letter, is_note
+from hapax.processing.identity import Identity, id_source
+from hapax.wiring.builders import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,21 +20,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.dead_letters import DeadLetter, Replayed, dead_letter, is_original, note, replay
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.headers import TRUNCATED
 from hapax.core.ports import silent
 from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.operations.reading import Operation, await_decided, read_ranges
+from hapax.processing.dead_letters import (
+    DeadLetter,
+    Replayed,
+    dead_letter,
+    is_original,
+    note,
+    replay,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.core.dead_letters import Wanted
     from hapax.core.ports import Tell
     from hapax.core.records import TopicPartition
     from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.processing.dead_letters import Wanted
     from hapax.settings import Settings
 
     Bounds = dict[TopicPartition, tuple[int, int]]

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.cluster.group_start import began, of_another_client, partly_begun
+from hapax.cluster.offset_moves import Move, Placed, Skip, Target, Unreadable, moved_back, moved_to
 from hapax.core.errors import BatchAbortedError, ConfigurationError, HapaxError, PreflightError
-from hapax.core.group_start import began, of_another_client, partly_begun
 from hapax.core.headers import TRUNCATED
-from hapax.core.identity import Identity
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.offset_moves import Move, Placed, Skip, Target, Unreadable, moved_back, moved_to
-from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Record
 from hapax.core.results import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
@@ -35,7 +33,9 @@ from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
 from hapax.operations.reading import Operation, read_ranges
 from hapax.operations.state import StateOfMoves
-from hapax.wiring.claims import claim_store
+from hapax.processing.identity import Identity
+from hapax.processing.plan import Destinations, Planner
+from hapax.wiring.builders import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -232,11 +232,7 @@ class Moving(Operation):
         return StateOfMoves(self._settings, moves, self._tell, drop=drop)
 
     def carry_out(
-        self,
-        moves: Iterable[Move],
-        *,
-        keep_claims: bool = False,
-        state: StateOfMoves | None = None,
+        self, moves: Iterable[Move], *, keep_claims: bool = False, state: StateOfMoves | None = None
     ) -> int:
         """Move the offsets; return how many claims of passed records were forgotten."""
         due = [move for move in moves if move.changes]

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hapax.cluster.lag import Counted, ReaderLag, shares, stretch
+from hapax.cluster.offset_moves import Halving, Translated
+from hapax.cluster.partition_offsets import PartitionOffsets
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
-from hapax.core.lag import Counted, ReaderLag, shares, stretch
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.offset_moves import Halving, Translated
-from hapax.core.partition_offsets import PartitionOffsets
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
 from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.produce.target import target_progress
@@ -37,7 +37,7 @@ from hapax.operations.reading import MARGIN_S, Operation, await_decided
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.partition_offsets import LogOffsets
+    from hapax.cluster.partition_offsets import LogOffsets
     from hapax.core.ports import Tell
     from hapax.core.records import Progress, TopicPartition
     from hapax.kafka.read.offsets_client import OffsetsClient

@@ -13,23 +13,23 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.ports import silent
-from hapax.core.state import content_of, due_ms, parts_of
 from hapax.kafka.admin.topics import empty_topic
 from hapax.kafka.read.changelog import Changelog
 from hapax.kafka.read.offsets_client import BlockingOffsets
+from hapax.processing.state import content_of, due_ms, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.core.offset_moves import Move
+    from hapax.cluster.offset_moves import Move
     from hapax.core.ports import Tell
     from hapax.core.records import Progress
-    from hapax.core.state import Changes
+    from hapax.processing.state import Changes
     from hapax.settings import Settings
 
 
 class KeptValue(NamedTuple):
-    """One value; ``written`` as the changelog has it (core/state.py)."""
+    """One value; ``written`` as the changelog has it (processing/state.py)."""
 
     partition: int
     key: bytes

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.dead_letters import dead_letter
 from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
-from hapax.core.identity import Identity
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claims import ClaimSources
 from hapax.operations.reading import Operation, read_ranges
-from hapax.wiring.claims import claim_store
+from hapax.processing.dead_letters import dead_letter
+from hapax.processing.identity import Identity
+from hapax.wiring.builders import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
-from hapax.core.transaction_states import (
+from hapax.cluster.transaction_states import (
     OFFSETS,
     Decision,
     Holder,
@@ -18,6 +17,7 @@ from hapax.core.transaction_states import (
     ours,
     state_of,
 )
+from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
 from hapax.kafka.admin.group import members
 from hapax.kafka.admin.second_client import RequestError, producers, write_marker
 from hapax.kafka.produce.standalone import fence

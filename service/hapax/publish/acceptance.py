@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import astuple
 
+from hapax.cluster.topic_rules import TopicTakes
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.core.headers import is_header
 from hapax.core.records import Message
-from hapax.core.topic_rules import TopicTakes
-from hapax.core.transform import PARTITION_MAX, TIMESTAMP_MAX, is_number, is_topic
 from hapax.kafka.admin.topics import SET_BYTES, topic_takes
 from hapax.kafka.properties import producer_properties
+from hapax.processing.transform import PARTITION_MAX, TIMESTAMP_MAX, is_number, is_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 import msgspec
 
 from hapax.core.errors import ConfigurationError, StopError
-from hapax.core.identity import id_source
 from hapax.core.records import Message
+from hapax.processing.identity import id_source
 from hapax.publish.acceptance import Acceptance, RecordRefusedError
 from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt

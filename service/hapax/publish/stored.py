@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from hapax.core.headers import is_text
-from hapax.core.limits import Pace
 from hapax.core.records import Message
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS
+from hapax.processing.limits import Pace
 from hapax.spool.spool import ROW_RECORDS_MAX
 
 if TYPE_CHECKING:

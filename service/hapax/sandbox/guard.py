@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-    from hapax.core.cluster_state import Right
+    from hapax.cluster.cluster_state import Right
 
 LOGIN = "LOGIN"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

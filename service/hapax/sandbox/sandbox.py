@@ -7,7 +7,7 @@ import secrets
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from hapax.core.cluster_state import Right
+from hapax.cluster.cluster_state import Right
 from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic, metadata_client
 from hapax.sandbox.guard import LOGIN, Rights
 from hapax.sandbox.http_servers import RegistryServer

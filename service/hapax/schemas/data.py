@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import VALUE_SCHEMA
 from hapax.core.records import Output, Record
-from hapax.core.transform import TransformForm, data_type, identity
+from hapax.processing.transform import TransformForm, data_type, identity
 from hapax.schemas.codec import Decoder, Encoder, head_of, key_of, require, split
 from hapax.schemas.lookup import Lookup, lookup_of
 

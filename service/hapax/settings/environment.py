@@ -59,7 +59,7 @@ class GivenValue(NamedTuple):
 SPARK_DEFAULTS: Final = {
     # A task comes for a backlog: with transactions of the worker's size it waits a fifth of its
     # time for brokers (measured: 174,000 records/s instead of 205,000).
-    "HAPAX_TRANSACTION__INTERVAL": GivenValue("500ms", "default", _ON_SPARK),
+    "HAPAX_TRANSACTION__INTERVAL": GivenValue("500ms", "default", _ON_SPARK)
 }
 
 

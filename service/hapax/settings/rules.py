@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
 from hapax.core.formats import WITH_REGISTRY
-from hapax.core.identity import id_source
 from hapax.core.span import WORDS
+from hapax.processing.identity import id_source
 from hapax.settings.model import BY_NAME
 from hapax.settings.redaction import hidden
 from hapax.settings.value_types import duration_text

@@ -23,8 +23,8 @@ from pydantic_core import core_schema
 
 from hapax.claims.store import KINDS, kind_of
 from hapax.core.durations import DURATION_UNITS, QUANTITY, duration_ms, moment_ms, whole_units
-from hapax.core.identity import id_source
 from hapax.core.span import WORDS, offsets_of
+from hapax.processing.identity import id_source
 from hapax.settings.redaction import HIDDEN, hidden, secrets_in
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.lag import PartitionLag
-    from hapax.core.micro_batches import Numbers
+    from hapax.cluster.lag import PartitionLag
+    from hapax.cluster.micro_batches import Numbers
     from hapax.core.ports import Stuck
     from hapax.core.records import Record, TopicPartition
-    from hapax.core.state import StateFigures
+    from hapax.processing.batch_result import BatchResult
+    from hapax.processing.state import StateFigures
 
 
 STALL_S = 5.0

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.batch_result import BatchResult, Begun, Core
     from hapax.core.offset_commit import Marks
     from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record
     from hapax.core.results import Failure
+    from hapax.processing.batch_result import BatchResult, Begun, Core
 
 LINKS_MAX = 128
 """What an SDK keeps unless configured otherwise (OTEL_SPAN_LINK_COUNT_LIMIT)."""

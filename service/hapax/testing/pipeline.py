@@ -19,23 +19,22 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from hapax.core.call_window import BLOCKING
-from hapax.core.dead_letters import DeadLetter, dead_letter
-from hapax.core.deduplicate import Claiming, ClaimOwners
 from hapax.core.errors import BatchAbortedError, ConfigurationError, StateUnreadError
-from hapax.core.exactly_once import ExactlyOnce, Steps
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.keyed_state import KeyedState, MemoryState
-from hapax.core.later_calls import LaterCalls
-from hapax.core.limits import DeadLetterRate
-from hapax.core.plan import Destinations, Planner
 from hapax.core.records import Coordinates, Message, Record, TopicPartition
-from hapax.core.retry_later import LEVELS
-from hapax.core.state import content_of, prefix_of
-from hapax.core.transform import TransformForm, form_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.watchdog import Watchdog
+from hapax.processing.call_window import BLOCKING
+from hapax.processing.dead_letters import DeadLetter, dead_letter
+from hapax.processing.deduplicate import Claiming, ClaimOwners
+from hapax.processing.exactly_once import ExactlyOnce, Steps
+from hapax.processing.identity import Identity
+from hapax.processing.keyed_state import KeyedState, MemoryState
+from hapax.processing.limits import DeadLetterRate
+from hapax.processing.plan import Destinations, Planner
+from hapax.processing.retry_later import LEVELS, LaterCalls
+from hapax.processing.state import content_of, prefix_of
+from hapax.processing.transform import TransformForm, form_of, load_form
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema

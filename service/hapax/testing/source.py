@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from hapax.core.crash_markers import marked
 from hapax.core.errors import BatchAbortedError, MemberFencedError
 from hapax.core.offset_commit import (
     CommittedMetadata,
@@ -25,6 +24,7 @@ from hapax.core.offset_commit import (
 )
 from hapax.core.ports import Changes, Stuck, Why
 from hapax.core.record_path import Batch
+from hapax.processing.crash_markers import marked
 
 if TYPE_CHECKING:
     from hapax.core.records import Progress, Record, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.core.records import Output
-from hapax.core.transform import identity
+from hapax.processing.transform import identity
 
 if TYPE_CHECKING:
     from hapax.core.records import Record

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from hapax import __version__
-from hapax.core.call_window import Window
-from hapax.core.crash_markers import Isolation
-from hapax.core.deduplicate import Claiming, ClaimOwners
+from hapax.claims.kind import StoreOptions, TlsFiles
+from hapax.claims.store import kind_of
+from hapax.cluster.lag import GroupProgress
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.exactly_once import ExactlyOnce, Steps
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.lag import GroupProgress
-from hapax.core.later_calls import LaterCalls
-from hapax.core.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
-from hapax.core.plan import Destinations, Planner
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
 from hapax.engines.idle_offsets import Bounds, Ends
 from hapax.engines.isolated_calls import IsolatedCalls
@@ -47,26 +41,33 @@ from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
+from hapax.processing.call_window import Window
+from hapax.processing.crash_markers import Isolation
+from hapax.processing.deduplicate import Claiming, ClaimOwners
+from hapax.processing.exactly_once import ExactlyOnce, Steps
+from hapax.processing.identity import Identity
+from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
+from hapax.processing.plan import Destinations, Planner
+from hapax.processing.retry_later import LaterCalls
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger, who
-from hapax.wiring.claims import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.batch_result import Core
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.keyed_state import KeyedState
-    from hapax.core.plan import OtherCluster
     from hapax.core.ports import AppliesAll, Watch
     from hapax.core.records import Record
-    from hapax.core.transform import Transformer, TransformForm
     from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls
     from hapax.engines.state_restore import Keyed
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.producer import Placed
+    from hapax.processing.batch_result import Core
+    from hapax.processing.keyed_state import KeyedState
+    from hapax.processing.plan import OtherCluster
+    from hapax.processing.transform import Transformer, TransformForm
     from hapax.settings import Settings
     from hapax.settings.secrets import Strike
     from hapax.telemetry.events import Events
@@ -463,3 +464,24 @@ def tell_waiting(shared: Shared, source: KafkaSource) -> None:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def claim_store(
+    settings: Settings, *, timeout_s: float | None = None, **told: Any
+) -> ClaimStore | None:
+    """``timeout_s``: for connecting and each answer; ``told``: as in StoreOptions."""
+    dedup = settings.dedup
+    if dedup.claims_url is None:
+        return None
+    password = None if dedup.key_password is None else dedup.key_password.get_secret_value
+    options = StoreOptions(
+        app=settings.app,
+        ttl_ms=dedup.ttl_ms,
+        tls=TlsFiles(dedup.ca_file, dedup.certificate_file, dedup.key_file, password),
+        answer_timeout_s=dedup.timeout_ms / 1000,
+        current=None if dedup.redis_url is None else dedup.redis_url.get_secret_value,
+        **told,
+    )
+    if timeout_s is not None:
+        options = options._replace(connect_timeout_s=timeout_s, answer_timeout_s=timeout_s)
+    return kind_of(dedup.claims_url).open(dedup.claims_url, options)

@@ -38,7 +38,7 @@ from hapax.wiring.task import run_plans
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from hapax.core.micro_batches import Marker
+    from hapax.cluster.micro_batches import Marker
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
 

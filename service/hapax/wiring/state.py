@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
-from hapax.core.keyed_state import KeyedState
 from hapax.engines.state_restore import Keyed, StateHold
 from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.read.changelog import Changelog
-from hapax.state.lmdb_store import LmdbStore
+from hapax.processing.keyed_state import KeyedState
+from hapax.state_store import LmdbStore
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 def keyed_state(
-    shared: Shared,
-    transaction: Producing,
-    placed: dict[int, Report],
-    stack: ExitStack,
+    shared: Shared, transaction: Producing, placed: dict[int, Report], stack: ExitStack
 ) -> Keyed:
     """Raise PreflightError where state cannot be kept."""
     settings = shared.settings

@@ -11,10 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ClaimsUnavailableError
-from hapax.core.exactly_once import ExactlyOnce
 from hapax.core.interrupt import Interrupt, without_ctrl_c
-from hapax.core.limits import RetryPolicy
-from hapax.core.transform import load_form
 from hapax.engines import overlapping_calls
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import GatheredCalls
@@ -24,21 +21,24 @@ from hapax.kafka.consume.spark_sources import KafkaRange
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id
+from hapax.processing.exactly_once import ExactlyOnce
+from hapax.processing.limits import RetryPolicy
+from hapax.processing.transform import load_form
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
 from hapax.telemetry.logs import ClientLogger, configure_logs, who
 from hapax.wiring import builders as parts
-from hapax.wiring.claims import claim_store
+from hapax.wiring.builders import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import ExitStack
 
-    from hapax.core.batch_result import Core
-    from hapax.core.call_window import CallLimits
-    from hapax.core.crash_markers import Isolation
     from hapax.core.ports import Clock, Source, Transaction
-    from hapax.core.transform import Transformer
     from hapax.engines.spark.plan import RangePlan, RangeReport, RangeSource, TaskTransaction
+    from hapax.processing.batch_result import Core
+    from hapax.processing.call_window import CallLimits
+    from hapax.processing.crash_markers import Isolation
+    from hapax.processing.transform import Transformer
     from hapax.settings import Settings
 
 FETCH_WAIT_MS = 5

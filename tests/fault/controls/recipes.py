@@ -194,7 +194,7 @@ def late_abort(stand: Stand) -> int:
 
 
 def _await_unmarked(stand: Stand) -> None:
-    """Wait until no mark of a process at work is needed on any partition (core/crash_markers.py).
+    """Wait until no partition needs a mark of a process at work (processing/crash_markers.py).
 
     Before, the next transaction after a failure is the mark alone: it has no outputs.
     """

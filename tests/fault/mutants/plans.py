@@ -22,7 +22,7 @@ DYNAMIC = {"HAPAX_GROUP__MEMBERSHIP": "dynamic"}
 UNHURRIED = {"HAPAX_GROUP__SESSION_TIMEOUT": "15s", "HAPAX_TRANSACTION__TIMEOUT": "10s"}
 """Where a request is kept: nothing else is to run out of time meanwhile."""
 LATE = UNHURRIED | {"HAPAX_TRANSACTION__RECORDS_MAX": "100"}
-"""For late requests: marks of a process at work end after twice as many (core/crash_markers.py)."""
+"""For late requests: marks end after twice as many (processing/crash_markers.py)."""
 SMALL_QUEUE = {"HAPAX_KAFKA__PROPERTIES": '{"queue.buffering.max.messages": "20"}'}
 
 

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka import native
 from hapax.kafka.native import Choice
+from hapax.processing.plan import Destinations, Planner
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
 from tests.kit.native import Raw

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from hapax.core.batch_result import Facts
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
 from hapax.core.record_path import Batch, RecordPath
 from hapax.core.records import Coordinates
 from hapax.kafka.consume.decode import messages_of, read_native
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
+from hapax.processing.batch_result import Facts
+from hapax.processing.identity import Identity
 from tests.kit.doubles import Ticking
 from tests.kit.native import Raw, anything, chains, few, plain, reference
 

@@ -9,11 +9,11 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.plan import Destinations, Planner
 from hapax.core.record_path import Batch, Prepared
 from hapax.core.records import Message, Output
 from hapax.kafka.errors import client_headers
 from hapax.kafka.produce.producer import Outbox
+from hapax.processing.plan import Destinations, Planner
 from tests.kit.native import PATIENCE_S, Raw, Stage, few, path, plain
 
 

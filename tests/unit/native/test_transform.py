@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hapax.core.errors import Poison
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.plan import Destinations, Plan, Planner, by_reference
 from hapax.core.record_path import UNCHANGED, Prepared
 from hapax.core.records import Message, Output, Record
 from hapax.core.results import Failure, Result
-from hapax.core.transform import Transformer, identity
+from hapax.processing.identity import Identity
+from hapax.processing.plan import Destinations, Plan, Planner, by_reference
+from hapax.processing.transform import Transformer, identity
 from tests.kit.native import Raw, few, plain
 
 

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.cluster.lag import GroupProgress
 from hapax.core import errors
-from hapax.core.lag import GroupProgress
-from hapax.core.limits import FenceBudget
 from hapax.engines.idle_offsets import EndOfRun
 from hapax.engines.membership import ClaimsWatch, Hold, Membership, cut_off, tell_committed
 from hapax.engines.overlapping_calls import add_counted
 from hapax.engines.spark.jvm import cause
 from hapax.engines.spark.lanes import Lanes
 from hapax.engines.spark.plan import RangePlan
+from hapax.processing.limits import FenceBudget
 
 if TYPE_CHECKING:
-    from hapax.core.limits import DeadLetterRate, Limits
     from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.jobs import SparkJobs
     from hapax.engines.spark.lanes import Lane
     from hapax.engines.spark.plan import DriverSource, Fences, Pacing, RangeReport
+    from hapax.processing.limits import DeadLetterRate, Limits
     from hapax.telemetry.events import Events
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.limits import Pace, RetryPolicy
+from hapax.processing.limits import Pace, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

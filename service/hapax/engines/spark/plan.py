@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from hapax.core import errors
-from hapax.core.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
 from hapax.core.offset_commit import Marks  # noqa: TC001 - as above
 from hapax.core.ports import Source, Stuck, Transaction
 from hapax.core.records import Coordinates, Progress, TopicPartition  # noqa: TC001 - as above
 from hapax.core.results import Failure  # noqa: TC001 - as above
 from hapax.engines.idle_offsets import Bounds  # noqa: TC001 - msgspec reads Pacing's types
+from hapax.processing.batch_result import BatchResult  # noqa: TC001 - msgspec reads the types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ lane's next registration aborts.
 
 The Python process of a task dies with a record that kills it, and Spark calls the task lost; the
 driver lives and plans the same range again. What the worker keeps for as long as it has a partition
-(core/crash_markers.py) lives with the lane on the driver, and travels with plans and reports:
+(processing/crash_markers.py) lives with the lane on the driver, and travels with plans and reports:
 
 trusted  a range of this partition was done since it was shared out, and no task was lost since: its
          records are neither marked nor suspected
@@ -41,8 +41,6 @@ from hapax.telemetry.line_queue import write_within
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hapax.core.batch_result import Core
-    from hapax.core.crash_markers import Isolation
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import Clock
     from hapax.core.record_path import Batch
@@ -50,6 +48,8 @@ if TYPE_CHECKING:
     from hapax.engines.batch_runner import Sizing
     from hapax.engines.spark.plan import RangePlan, RangeSource, RecordedEvents, TaskTransaction
     from hapax.engines.watchdog import Watchdog
+    from hapax.processing.batch_result import Core
+    from hapax.processing.crash_markers import Isolation
     from hapax.telemetry.events import Events
 
 WAIT_S = 0.05

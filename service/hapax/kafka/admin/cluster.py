@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 
-from hapax.core.cluster_state import (
+from hapax.cluster.cluster_state import (
     IN_SYNC_MIN,
     Address,
     ClusterState,
@@ -34,10 +34,10 @@ from hapax.core.cluster_state import (
     Topic,
     sample_of,
 )
+from hapax.cluster.group_start import client_of
+from hapax.cluster.partition_offsets import LogOffsets, position
 from hapax.core.errors import PreflightError
-from hapax.core.group_start import client_of
 from hapax.core.offset_commit import CommittedMetadata, text_of
-from hapax.core.partition_offsets import LogOffsets, position
 from hapax.kafka.admin.preflight import ApiVersionsLog, telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
 from hapax.kafka.admin.topics import values_of
@@ -51,7 +51,7 @@ from hapax.kafka.read.range_reader import RangeReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from hapax.core.cluster_state import LastRecords, Sampled
+    from hapax.cluster.cluster_state import LastRecords, Sampled
     from hapax.core.ports import Stuck
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings

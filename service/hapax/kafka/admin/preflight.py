@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.cluster_state import Address, BrokerAnswers
-from hapax.core.retry_later import LEVELS, create_command
+from hapax.cluster.cluster_state import Address, BrokerAnswers
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offsets_client import reader_properties
+from hapax.processing.retry_later import LEVELS, create_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

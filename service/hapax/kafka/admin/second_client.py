@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
+from hapax.cluster.transaction_states import Holder
 from hapax.core.errors import HapaxError
-from hapax.core.transaction_states import Holder
 from hapax.kafka.connection import diagnose_connection
 from hapax.kafka.read.offsets_client import reader_properties
 from hapax.kafka.tokens import token_problem

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, NewTopic, ResourceType
 
+from hapax.cluster.topic_rules import RowNeeds, TopicRules, TopicTakes, row_problems
 from hapax.core.errors import HapaxError, PreflightError
-from hapax.core.topic_rules import RowNeeds, TopicRules, TopicTakes, row_problems
 from hapax.kafka.client_log import kafkas_id
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe

@@ -16,8 +16,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hapax.cluster.group_start import began, by_start, of_another_client
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
-from hapax.core.group_start import began, by_start, of_another_client
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.span import Span, SpanWords
 from hapax.kafka.read.offsets_client import (

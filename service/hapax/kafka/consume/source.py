@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from hapax.core.crash_markers import marked
 from hapax.core.offset_commit import (
     CommittedMetadata,
     GroupOffset,
@@ -27,6 +26,7 @@ from hapax.kafka.consume.positions import HeldUpPartitions, Positions
 from hapax.kafka.consume.span_stops import SpanStops
 from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.read.offsets_client import LATEST, client_offset
+from hapax.processing.crash_markers import marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

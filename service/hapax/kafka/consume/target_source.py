@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, PositionLostError
 from hapax.core.offset_commit import informative
-from hapax.core.plan import OtherCluster
 from hapax.kafka.consume.client import places
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.read.offsets_client import client_offset, offset_or_none
+from hapax.processing.plan import OtherCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hapax.cluster.group_start import of_another_client
 from hapax.core.errors import PositionLostError
-from hapax.core.group_start import of_another_client
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, GroupConsumer
 

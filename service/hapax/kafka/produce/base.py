@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
+from hapax.cluster.topic_rules import TopicRules, amended
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.headers import ERROR
 from hapax.core.record_path import Prepared
-from hapax.core.topic_rules import TopicRules, amended
 from hapax.kafka.admin.topics import absent_topics, topic_settings
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import Outbox

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    PositionLostError,
-    PreflightError,
-    ProducerDeadError,
-    StopError,
-)
-from hapax.core.micro_batches import (
+from hapax.cluster.micro_batches import (
     GIVEN_UP,
     LaneMarker,
     Marker,
@@ -32,6 +25,13 @@ from hapax.core.micro_batches import (
     due,
     published_parcels,
 )
+from hapax.core.errors import (
+    BatchAbortedError,
+    PositionLostError,
+    PreflightError,
+    ProducerDeadError,
+    StopError,
+)
 from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names, sink_names
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
@@ -39,7 +39,7 @@ from hapax.kafka.read.range_reader import RangeReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from hapax.core.micro_batches import FixedBatch, MicroBatch
+    from hapax.cluster.micro_batches import FixedBatch, MicroBatch
     from hapax.core.ports import Clock, Watch
     from hapax.core.records import Message, Progress
     from hapax.kafka.produce.producer import LogLine

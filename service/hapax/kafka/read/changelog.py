@@ -1,4 +1,4 @@
-"""The changelog of keyed state (core/keyed_state.py), read from an offset to its end."""
+"""The changelog of keyed state (processing/keyed_state.py), read from an offset to its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from confluent_kafka import KafkaException
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.headers import SOURCE
 from hapax.core.ports import silent
-from hapax.core.state import ChangelogPiece, changelog_problem, entry_of, unlike
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
 from hapax.kafka.errors import NO_TEXT, client_headers
@@ -22,6 +21,7 @@ from hapax.kafka.read.offsets_client import (
     reader_properties,
 )
 from hapax.kafka.read.range_reader import RangeReader
+from hapax.processing.state import ChangelogPiece, changelog_problem, entry_of, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from hapax.core.ports import Tell
     from hapax.core.records import TopicPartition
-    from hapax.core.state import Spans
+    from hapax.processing.state import Spans
     from hapax.settings import Settings
 
 _DAY_MS, _MESSAGE_BYTES = 86_400_000, 1_048_588

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
-from hapax.core.group_start import (
+from hapax.cluster.group_start import (
     by_start,
     expired,
     new_with_each_start,
@@ -24,6 +23,7 @@ from hapax.core.group_start import (
     taken_over,
     topics_of,
 )
+from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
 from hapax.core.headers import APP, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
@@ -36,7 +36,7 @@ from hapax.kafka.read.spans import spans
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hapax.core.partition_offsets import LogOffsets
+    from hapax.cluster.partition_offsets import LogOffsets
     from hapax.core.records import Coordinates, Progress, TopicPartition as Where
     from hapax.settings import Settings
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
+from hapax.cluster.micro_batches import Anchors, InputLogs
 from hapax.core.errors import BatchAbortedError
-from hapax.core.micro_batches import Anchors, InputLogs
 from hapax.kafka.client_log import DEBUG, TopicIds
 from hapax.kafka.errors import describe, place_of
 from hapax.kafka.properties import build

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from hapax.core.lag import (
+from hapax.cluster.lag import (
     Counted,
     OffsetSnapshot,
     ReaderLag,
@@ -40,7 +40,7 @@ from hapax.kafka.read.range_reader import COUNTING, count_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hapax.core.lag import GroupProgress, Retention
+    from hapax.cluster.lag import GroupProgress, Retention
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.settings import Settings
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from hapax.cluster.partition_offsets import LogOffsets
 from hapax.core.errors import PreflightError, StopError
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.partition_offsets import LogOffsets
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, UNKNOWN_TOPIC, describe, of_group
 from hapax.kafka.properties import build, consumer_properties

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from hapax.cluster.offset_moves import Unreadable
 from hapax.core.errors import HapaxError, PreflightError
-from hapax.core.offset_moves import Unreadable
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates, Record
 from hapax.kafka.errors import (
@@ -40,7 +40,7 @@ from hapax.kafka.undecodable import UNDECODABLE, TooLarge, too_large
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from hapax.core.lag import Counted
+    from hapax.cluster.lag import Counted
     from hapax.core.records import TopicPartition as Where
     from hapax.settings import Settings
 

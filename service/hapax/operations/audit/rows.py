@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import UNSET
 
 from hapax.core.headers import APP, ERROR, ID, PART, SOURCE, TRUNCATED, UNCHECKED, Retried, part_of
-from hapax.core.identity import Identity
 from hapax.core.records import Coordinates
 from hapax.core.results import Later, Undecided
-from hapax.core.transform import error_of
 from hapax.operations.audit.result import Compare
+from hapax.processing.identity import Identity
+from hapax.processing.transform import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hapax.core.records import Output, Record, TopicPartition
-    from hapax.core.transform import Transformer
     from hapax.engines.overlapping_calls import GatheredCalls
     from hapax.kafka.read.range_reader import ReadRecord
+    from hapax.processing.transform import Transformer
 
 DEAD_SLOT = 0
 """Slot of a dead letter; outputs count from 1."""

@@ -16,15 +16,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.call_window import CallLimits
+from hapax.cluster.topic_rules import TopicRules
 from hapax.core.errors import ConfigurationError
-from hapax.core.identity import Identity
 from hapax.core.interrupt import Interrupt
-from hapax.core.keyed_state import KeyedState, MemoryState, changes_of
 from hapax.core.results import Undecided
-from hapax.core.state import due_ms, parts_of
-from hapax.core.topic_rules import TopicRules
-from hapax.core.transform import error_of, load_form
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer, retrying
 from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.properties import producer_properties
@@ -33,6 +28,11 @@ from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.result import Compare, StateFindings
 from hapax.operations.audit.rows import DEAD_SLOT, EffectRows
 from hapax.operations.reading import read_ranges
+from hapax.processing.call_window import CallLimits
+from hapax.processing.identity import Identity
+from hapax.processing.keyed_state import KeyedState, MemoryState, changes_of
+from hapax.processing.state import due_ms, parts_of
+from hapax.processing.transform import error_of, load_form
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from hapax.core.ports import Tell
     from hapax.core.records import Record, TopicPartition
     from hapax.core.results import Result
-    from hapax.core.state import Changes
-    from hapax.core.transform import Transformer
+    from hapax.processing.state import Changes
+    from hapax.processing.transform import Transformer
     from hapax.settings import Settings
 
     Spans = dict[TopicPartition, tuple[int, int]]

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hapax.cluster.topic_rules import TopicRules
 from hapax.core.errors import ConfigurationError
-from hapax.core.topic_rules import TopicRules
-from hapax.core.transform import load_form
 from hapax.engines.overlapping_calls import open_transformer
 from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.properties import producer_properties
@@ -35,6 +34,7 @@ from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Sc
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.audit.state import audit_limits, judged_state
 from hapax.operations.reading import await_decided
+from hapax.processing.transform import load_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,8 +19,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.cluster_state import IN_SYNC_MIN
-from hapax.core.retry_later import create_command
+from hapax.cluster.cluster_state import IN_SYNC_MIN
 from hapax.kafka.admin.preflight import required_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
@@ -36,12 +35,13 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
+from hapax.processing.retry_later import create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hapax.core.cluster_state import Topic
+    from hapax.cluster.cluster_state import Topic
     from hapax.operations.doctor.check import CheckContext, CheckResult
 
 _COPIES_MANY = 3

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax import __version__
+from hapax.cluster.partition_offsets import PartitionOffsets, position
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.core.partition_offsets import PartitionOffsets, position
 from hapax.operations.doctor.check import counts
 from hapax.operations.local_process import LocalProcess
 from hapax.settings.secrets import Strike, secrets_around, secrets_of
@@ -30,7 +30,7 @@ from hapax.settings.secrets import Strike, secrets_around, secrets_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.cluster_state import Log
+    from hapax.cluster.cluster_state import Log
     from hapax.core.records import TopicPartition
     from hapax.operations.doctor.check import CheckContext, Finding
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
+    from hapax.cluster.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.core.claim_store import StoreHealth
-    from hapax.core.cluster_state import ClusterState, Log, ProcessState, Topic
     from hapax.settings import Settings
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000

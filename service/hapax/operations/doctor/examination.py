@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from hapax.core.cluster_state import ClusterState, ProcessState
+from hapax.cluster.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
@@ -22,13 +22,13 @@ from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
 from hapax.operations.doctor.acls import kafka_rights, state_topics, target_rights
 from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, ok, unknown
-from hapax.wiring.claims import claim_store
+from hapax.wiring.builders import claim_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from hapax.cluster.cluster_state import Right
     from hapax.core.claim_store import StoreHealth
-    from hapax.core.cluster_state import Right
     from hapax.operations.doctor.check import CheckResult
     from hapax.settings import Settings
 

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.topic_rules import UNLIMITED, TopicRules
+from hapax.cluster.topic_rules import UNLIMITED, TopicRules
 from hapax.kafka.produce.target import target_prefixes
 from hapax.operations.doctor.acls import kafka_rights, target_rights
 from hapax.operations.doctor.check import (
@@ -26,7 +26,7 @@ from hapax.operations.doctor.check import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hapax.core.cluster_state import ConsumerGroup, LastRecords, Right
+    from hapax.cluster.cluster_state import ConsumerGroup, LastRecords, Right
     from hapax.operations.doctor.check import CheckContext, CheckResult, Judge
 
 JAVA: Final = "murmur2"

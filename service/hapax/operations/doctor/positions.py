@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.core.retry_later import LEVELS, LONGEST_MS, create_command
 from hapax.kafka.admin.preflight import output_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
@@ -20,12 +19,13 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
+from hapax.processing.retry_later import LEVELS, LONGEST_MS, create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hapax.core.cluster_state import Topic
+    from hapax.cluster.cluster_state import Topic
     from hapax.operations.doctor.check import CheckContext, CheckResult
     from hapax.settings import Settings
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from hapax.core.errors import HapaxError
 from hapax.core.formats import WITH_REGISTRY
-from hapax.core.state import changelog_problem, unlike
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
@@ -22,6 +21,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
+from hapax.processing.state import changelog_problem, unlike
 from hapax.schemas.codec import Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from hapax.schemas.registry import Registry, UnknownSchemaError

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hapax.core.partition_offsets import HeldBack, held_back
+from hapax.cluster.partition_offsets import HeldBack, held_back
 from hapax.telemetry.events.base import Narrator, by_name, named, named_all, printable
 from hapax.telemetry.health import skip_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.lag import PartitionLag, ReaderLag
+    from hapax.cluster.lag import PartitionLag, ReaderLag
     from hapax.core.ports import Stuck
     from hapax.core.records import Progress, TopicPartition
 

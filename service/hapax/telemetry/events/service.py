@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.records import Coordinates, TopicPartition
-    from hapax.core.state import StateFigures
+    from hapax.processing.state import StateFigures
 
 
 STACK_MAX: Final = 8

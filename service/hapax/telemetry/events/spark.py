@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.batch_result import BatchResult
+from hapax.processing.batch_result import BatchResult
 from hapax.telemetry.events.base import Narrator, add, by_name, named, named_all, printable
 from hapax.telemetry.health import Executor, LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.micro_batches import Numbers
+    from hapax.cluster.micro_batches import Numbers
     from hapax.core.records import Progress, TopicPartition
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hapax.core.call_window import BLOCKING
+from hapax.processing.call_window import BLOCKING
 from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.deduplicate import IdFindings
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.processing.batch_result import BatchResult
+    from hapax.processing.deduplicate import IdFindings
 
 
 MISSING: Final = "HAPAX_DEDUP__ID finds no id in most records: their duplicates pass"

@@ -23,9 +23,9 @@ from hapax.telemetry.metrics import OTHER, Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapax.core.batch_result import BatchResult
-    from hapax.core.lag import PartitionLag
+    from hapax.cluster.lag import PartitionLag
     from hapax.core.records import TopicPartition
+    from hapax.processing.batch_result import BatchResult
     from hapax.settings import Settings
     from hapax.telemetry.health import Health, LaneState, RangeDone, RangeInFlight
     from hapax.telemetry.logs import Troubles

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 from pyarrow import fs
 
+from hapax.cluster.micro_batches import InputLogs, require_uncut
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
-from hapax.core.micro_batches import InputLogs, require_uncut
 from hapax.engines.spark.dataframe.staging import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hapax.core.micro_batches import Anchors
+    from hapax.cluster.micro_batches import Anchors
     from hapax.core.records import Progress, TopicPartition
     from hapax.settings import SecuritySettings, Settings
 

@@ -1,6 +1,6 @@
 """A micro-batch in parts: the manifest that shares its parcels out, and the tasks that publish.
 
-core/micro_batches.py says why a repetition publishes the same rows. Spark calls the sink's
+cluster/micro_batches.py says why a repetition publishes the same rows. Spark calls the sink's
 ``commit`` in a Python process of the JVM's. Only the process that opened the session can submit
 jobs: it keeps a desk there, a socket in a folder of its user with a key, and the sink that is
 registered with the session names it.
@@ -25,8 +25,8 @@ import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # comes without types
 from pyspark.errors import PySparkException
 
+from hapax.cluster.micro_batches import WHAT_TO_DO, FixedBatch, PublishedBatch
 from hapax.core.errors import PositionLostError, StopError
-from hapax.core.micro_batches import WHAT_TO_DO, FixedBatch, PublishedBatch
 from hapax.engines.spark.dataframe.rows import Writing
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedRowsError
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from hapax.core.micro_batches import MicroBatch
+    from hapax.cluster.micro_batches import MicroBatch
+    from hapax.cluster.topic_rules import RowNeeds
     from hapax.core.records import Message
-    from hapax.core.topic_rules import RowNeeds
     from hapax.engines.spark.dataframe.checkpoint import InputLookup
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]

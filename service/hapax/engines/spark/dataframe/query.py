@@ -11,18 +11,18 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions as f
 
+from hapax.cluster.lag import GroupProgress
+from hapax.cluster.micro_batches import Numbers
+from hapax.cluster.partition_offsets import HeldBack, LogOffsets
 from hapax.core import errors
 from hapax.core.errors import ConfigurationError, PositionLostError, PreflightError, StopError
-from hapax.core.lag import GroupProgress
-from hapax.core.micro_batches import Numbers
-from hapax.core.partition_offsets import HeldBack, LogOffsets
-from hapax.core.transform import imported
 from hapax.engines.idle_offsets import LOOK_INTERVAL_S, Bounds, OpenInput
 from hapax.engines.spark.dataframe.checkpoint import java_properties, source_options
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
 from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
 from hapax.engines.spark.jvm import finish
+from hapax.processing.transform import imported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from hapax.core.micro_batches import Marker
+    from hapax.cluster.micro_batches import Marker
     from hapax.core.records import TopicPartition
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.dataframe.checkpoint import Checkpoint, InputLookup

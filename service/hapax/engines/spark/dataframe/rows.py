@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hapax.cluster.topic_rules import RowNeeds
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.headers import BATCH
 from hapax.core.records import Message
-from hapax.core.topic_rules import RowNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql.types import StructType
 
-    from hapax.core.micro_batches import MicroBatch
+    from hapax.cluster.micro_batches import MicroBatch
 
 COLUMNS = {
     "value": frozenset({"binary", "string"}),

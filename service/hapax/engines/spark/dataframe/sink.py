@@ -20,9 +20,9 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
+from hapax.cluster.micro_batches import MicroBatch
+from hapax.cluster.topic_rules import RowNeeds, needs_of_all
 from hapax.core.errors import ConfigurationError, StopError
-from hapax.core.micro_batches import MicroBatch
-from hapax.core.topic_rules import RowNeeds, needs_of_all
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
 from hapax.engines.spark.dataframe.parts import Publication, Publishing
 from hapax.engines.spark.dataframe.rows import CheckedRows

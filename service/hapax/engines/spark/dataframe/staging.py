@@ -160,7 +160,7 @@ class Parcel(msgspec.Struct, frozen=True):
 
 
 class StagedReport(msgspec.Struct, frozen=True):
-    """What became of the last micro-batch; see ``hapax.core.micro_batches.Numbers``."""
+    """What became of the last micro-batch; see ``hapax.cluster.micro_batches.Numbers``."""
 
     number: int
     outputs: dict[str, int]

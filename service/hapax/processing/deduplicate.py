@@ -45,10 +45,10 @@ from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from hapax.core.identity import Identified, Identity
     from hapax.core.ports import Asked, Claims, Clock, OwnerLookup
     from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.processing.identity import Identified, Identity
 
 
 GAPS_MAX = 100_000

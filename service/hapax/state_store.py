@@ -23,7 +23,7 @@ import lmdb
 import msgspec
 
 from hapax.core.errors import PreflightError, StateTypeError, StopError
-from hapax.core.state import EXPIRES, NAME_BYTES_MAX, StateFigures
+from hapax.processing.state import EXPIRES, NAME_BYTES_MAX, StateFigures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -203,9 +203,7 @@ class LmdbStore:
             return self._row(reader, where)
 
     def restore(
-        self,
-        changes: Mapping[bytes, bytes | None],
-        rows: Mapping[TopicPartition, StatePosition],
+        self, changes: Mapping[bytes, bytes | None], rows: Mapping[TopicPartition, StatePosition]
     ) -> None:
         """Take what was read from the changelog, in pieces: the worker may wait for each.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from hapax.core.partition_offsets import LogOffsets, PartitionOffsets
+from hapax.cluster.partition_offsets import LogOffsets, PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,32 +21,32 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from hapax.core.batch_result import BatchResult, Begun, Facts, PhaseTimer
-from hapax.core.dead_letters import condemn
-from hapax.core.deduplicate import IdWatch
 from hapax.core.errors import BatchAbortedError, HapaxError, MemberFencedError, ProducerDeadError
-from hapax.core.identity import to_reference
-from hapax.core.later_calls import LaterCalls
 from hapax.core.offset_commit import require_assigned
 from hapax.core.record_path import UNCHANGED, RecordPath
 from hapax.core.records import Output
 from hapax.core.results import Failure, Undecided
-from hapax.core.transform import decided
+from hapax.processing.batch_result import BatchResult, Begun, Facts, PhaseTimer
+from hapax.processing.dead_letters import condemn
+from hapax.processing.deduplicate import IdWatch
+from hapax.processing.identity import to_reference
+from hapax.processing.retry_later import LaterCalls
+from hapax.processing.transform import decided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.deduplicate import Claiming
-    from hapax.core.identity import Identified, Identity
     from hapax.core.interrupt import Interrupt
-    from hapax.core.keyed_state import KeyedState
-    from hapax.core.limits import DeadLetterRate
     from hapax.core.offset_commit import Marks
-    from hapax.core.plan import Plan, Planner
     from hapax.core.ports import AppliesAll, Clock, Source, Transaction
     from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.results import Result
+    from hapax.processing.deduplicate import Claiming
+    from hapax.processing.identity import Identified, Identity
+    from hapax.processing.keyed_state import KeyedState
+    from hapax.processing.limits import DeadLetterRate
+    from hapax.processing.plan import Plan, Planner
 
 
 class Steps(msgspec.Struct, frozen=True):

@@ -29,18 +29,18 @@ from msgspec.structs import replace
 from hapax.core.errors import StateUnreadError
 from hapax.core.headers import SOURCE
 from hapax.core.records import Message
-from hapax.core.state import Answered, State, Stated, changelog_key, decode, due_ms, prefix_of
+from hapax.processing.state import Answered, State, Stated, changelog_key, decode, due_ms, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Wire
-    from hapax.core.plan import Plan
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
-    from hapax.core.state import Changes
-    from hapax.core.transform import TransformForm
+    from hapax.processing.plan import Plan
+    from hapax.processing.state import Changes
+    from hapax.processing.transform import TransformForm
 
 
 EXPIRED_MIN: Final = 100

@@ -8,12 +8,12 @@ import msgspec
 import typer
 
 from hapax.commands import screen
-from hapax.core.dead_letters import Wanted
 from hapax.core.errors import ConfigurationError
 from hapax.core.headers import Failed
+from hapax.processing.dead_letters import Wanted
 
 if TYPE_CHECKING:
-    from hapax.core.dead_letters import DeadLetter
+    from hapax.processing.dead_letters import DeadLetter
 
 _FAILED = [field for field in Failed.__struct_fields__ if field != "truncated"]
 _VALUE_SHOWN, _ERROR_SHOWN = 20_000, 80

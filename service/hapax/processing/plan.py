@@ -30,8 +30,8 @@ from hapax.core.headers import (
 from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
 from hapax.core.records import Message, Output
 from hapax.core.results import Cut, Failure, Later, Put, Undecided
-from hapax.core.retry_later import OFF
-from hapax.core.transform import error_of
+from hapax.processing.retry_later import OFF
+from hapax.processing.transform import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hapax.core.headers import Wire
     from hapax.core.records import Progress, Record
     from hapax.core.results import Result
-    from hapax.core.retry_later import RetryTopic
+    from hapax.processing.retry_later import RetryTopic
 
 
 APART = b","

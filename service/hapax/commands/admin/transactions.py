@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hapax.cluster.offset_moves import Target
 from hapax.commands import screen
 from hapax.core.errors import ConfigurationError, HapaxError
-from hapax.core.offset_moves import Target
 
 if TYPE_CHECKING:
-    from hapax.core.transaction_states import Holder, TransactionState
+    from hapax.cluster.transaction_states import Holder, TransactionState
     from hapax.operations.transactions import Gap, Open, Transactions
 
 _PARTITIONS_SHOWN = 4

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapax.cluster.offset_moves import Target
 from hapax.commands import screen
 from hapax.core.errors import ConfigurationError
-from hapax.core.offset_moves import Target
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from hapax.core.offset_moves import Move, Skip, Translated
+    from hapax.cluster.offset_moves import Move, Skip, Translated
 
 _MOVES: screen.Columns[Move] = {
     "partition": lambda one: str(one.placed),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.dead_letters import condemn
 from hapax.core.errors import DeadLetterLimitError, DuplicateInstanceError
+from hapax.processing.dead_letters import condemn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

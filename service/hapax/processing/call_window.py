@@ -28,16 +28,16 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from hapax.core.batch_result import Begun
-from hapax.core.deduplicate import Claimed
 from hapax.core.errors import Poison
 from hapax.core.formats import BYTES, FormatOptions
-from hapax.core.identity import Identified
 from hapax.core.record_path import Batch
 from hapax.core.records import size_of
 from hapax.core.results import Undecided
-from hapax.core.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
-from hapax.core.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
+from hapax.processing.batch_result import Begun
+from hapax.processing.deduplicate import Claimed
+from hapax.processing.identity import Identified
+from hapax.processing.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
+from hapax.processing.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping

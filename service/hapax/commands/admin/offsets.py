@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from hapax.commands import screen
-from hapax.commands.offsets_moves import adopt, rewind, set_, skip, translate
+from hapax.commands.admin.offsets_moves import adopt, rewind, set_, skip, translate
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ConfigurationError, PreflightError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from hapax.core.lag import ReaderLag
+    from hapax.cluster.lag import ReaderLag
     from hapax.operations.offsets import Look
 
 PAUSE_MIN_S = 0.2

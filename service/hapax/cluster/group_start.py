@@ -10,7 +10,7 @@ from hapax.core.offset_commit import CommittedMetadata
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hapax.core.partition_offsets import LogOffsets
+    from hapax.cluster.partition_offsets import LogOffsets
     from hapax.core.records import Progress, TopicPartition
 
 _SHOWN_MAX = 5

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from hapax.cluster.partition_offsets import PartitionOffsets
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.partition_offsets import PartitionOffsets
 from hapax.core.records import (
     Coordinates,  # noqa: TC001 - msgspec reads the types
     Record,  # noqa: TC001 - msgspec reads the types

@@ -13,14 +13,14 @@ from hapax.core.record_path import RecordPath
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hapax.core.deduplicate import Asking, Claimed, IdFindings
-    from hapax.core.identity import Identified
     from hapax.core.offset_commit import Marks
-    from hapax.core.plan import Plan
     from hapax.core.ports import Clock
     from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.core.results import Failure, Result
+    from hapax.processing.deduplicate import Asking, Claimed, IdFindings
+    from hapax.processing.identity import Identified
+    from hapax.processing.plan import Plan
 
 
 Span = tuple[int, int]

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from hapax.core.partition_offsets import LogOffsets  # noqa: TC001 - as above
+from hapax.cluster.partition_offsets import LogOffsets  # noqa: TC001 - as above
 from hapax.core.ports import Stuck  # noqa: TC001 - as above
 from hapax.core.records import TopicPartition  # noqa: TC001 - as above
 
