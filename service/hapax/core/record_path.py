@@ -158,6 +158,16 @@ class Batch(msgspec.Struct, gc=False):
     marks: Marks = msgspec.field(default_factory=dict)
     base: Progress = msgspec.field(default_factory=dict)
 
+    def progress(self, done: int) -> Progress:
+        """Return the next offsets once the first ``done`` records have had their effect."""
+        if done == len(self.records):
+            return self.next
+        progress = {where: self.next[where] for where in self.next.keys() - self.first.keys()}
+        for index in range(done):
+            record = self.records[index]
+            progress[(record.topic, record.partition)] = record.offset + 1
+        return progress
+
     def places(self) -> Callable[[int], tuple[str, int, int]]:
         """Return what has topic, partition and offset of a record by its index."""
         if isinstance(self.records, RecordPath):
