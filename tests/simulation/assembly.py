@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 # -- The way from a process to coordinators, leaders, the claim store and whoever reads along.
 
-
 RESEND_S = 0.02
 TOLD = frozenset(name for name in dir(Events) if not name.startswith("_"))
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Message, Progress, Record, TopicPartition
     from hapax.core.results import Result
 
-
 IN_DOUBT = "a request of the last transaction may still be on its way"
 """Why nothing begins before a new producer is registered."""
 
@@ -63,7 +62,6 @@ class Stuck(NamedTuple):
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""
-
 
 Why = Literal[
     "operator", "outage", "untaken",

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hapax.processing.transform import TransformForm
     from hapax.settings import Settings
 
-
 SWITCH_S = 0.0005
 """How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at
 once reach 0.93 of their bound, with the usual 5 ms 0.91."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Preset = dict[int, Result | None]
     """Results of records that are not called, by index; None: a duplicate."""
+    Rejected = Mapping[Coordinates, Failure]
+    """Records whose outputs brokers have refused in an earlier attempt."""
 
 
 class Around(Protocol):
@@ -54,12 +56,7 @@ class Answers:
     """
 
     def __init__(
-        self,
-        calls: AppliesAll,
-        around: Sequence[Around],
-        interrupt: Interrupt,
-        *,
-        keeps: bool,
+        self, calls: AppliesAll, around: Sequence[Around], interrupt: Interrupt, *, keeps: bool
     ) -> None:
         """Hold no results yet; ``keeps``: records of an aborted batch are not called again."""
         self._calls = calls
@@ -69,13 +66,9 @@ class Answers:
         self._kept: dict[Coordinates, Result] = {}
 
     def preset(
-        self,
-        batch: Batch,
-        found: Identified,
-        claimed: Claimed,
-        rejected: Mapping[Coordinates, Failure],
+        self, batch: Batch, found: Identified, claimed: Claimed, rejected: Rejected
     ) -> Preset:
-        """Return what is known before the calls; ``rejected``: records that brokers refused."""
+        """Return what is known before the calls."""
         known: Preset = {}
         for each in self._around:
             known |= each.before(batch.records)
@@ -87,11 +80,7 @@ class Answers:
         return known | dict.fromkeys(claimed.twins)
 
     def of(
-        self,
-        batch: Batch,
-        begun: Begun,
-        claimed: Claimed,
-        rejected: Mapping[Coordinates, Failure],
+        self, batch: Batch, begun: Begun, claimed: Claimed, rejected: Rejected
     ) -> list[Result | None]:
         """Return results by index, for all records or for a prefix: make the calls that are left.
 
@@ -133,11 +122,7 @@ class Answers:
         return {index: kept[place] for index, place in enumerate(places) if place in kept}
 
 
-def _reject(
-    batch: Batch,
-    results: list[Result | None] | Preset,
-    rejected: Mapping[Coordinates, Failure],
-) -> None:
+def _reject(batch: Batch, results: list[Result | None] | Preset, rejected: Rejected) -> None:
     for index, record in enumerate(batch.records if rejected else ()):
         if record.coordinates in rejected:
             results[index] = rejected[record.coordinates]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hapax.processing.identity import Identified
     from hapax.processing.plan import Plan
 
-
 Span = tuple[int, int]
 """The first offset taken, and the next offset to read."""
 EXAMPLES_MAX = 10

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
 
-
 CallOrder = Literal["key", "none"]
 TIMEOUT: Final = "timeout"
 """Reason of the dead letter of a call that was cancelled."""

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.processing.identity import Identified, Identity
 
-
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0

@@ -147,7 +147,7 @@ class ExactlyOnce:
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
         self._state.plan(plan, batch, results)
-        self._state.require_whole(plan.progress, self._source.assignment)
+        self._state.require_whole(plan.progress, self._source)
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
         self._dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Wire
+    from hapax.core.ports import Source
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
@@ -44,12 +45,10 @@ if TYPE_CHECKING:
     from hapax.processing.state import Changes
     from hapax.processing.transform import TransformForm
 
-
 EXPIRED_MIN: Final = 100
 """So many entries that have expired are deleted with a batch, or as many as it has records."""
 ENTRY_BYTES_MAX: Final = 1 << 20
 """Of key and value of an entry, where no topic says how much it takes."""
-
 
 _AT_HAND: ContextVar[Any] = ContextVar("state")
 """State of the record, or of each of the records, that business code has in this call."""
@@ -330,12 +329,10 @@ class KeyedState(BatchState):
             for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, most)):
                 yield entry, index
 
-    def require_whole(
-        self, progress: Progress, assignment: Callable[[], frozenset[TopicPartition]]
-    ) -> None:
+    def require_whole(self, progress: Progress, source: Source) -> None:
         whole = self.together(progress)
         if not whole <= progress.keys():
-            require_assigned(whole, assignment())
+            require_assigned(whole, source.assignment())
 
     def settle(self, progress: Progress) -> None:
         planned, self._planned = self._planned, {}

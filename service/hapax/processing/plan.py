@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.headers import Wire
+    from hapax.core.ports import Source
     from hapax.core.record_path import Batch
-    from hapax.core.records import Progress, Record, TopicPartition
+    from hapax.core.records import Progress, Record
     from hapax.core.results import Result
     from hapax.processing.retry_later import RetryTopic
-
 
 APART = b","
 SHORT_BYTES = 300
@@ -354,9 +354,7 @@ class BatchState:
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         """Add the changes of these results to what the transaction will hold."""
 
-    def require_whole(
-        self, progress: Progress, assignment: Callable[[], frozenset[TopicPartition]]
-    ) -> None:
+    def require_whole(self, progress: Progress, source: Source) -> None:
         """Raise BatchAbortedError where another member may have what shares the state."""
 
     def put_back(self) -> None:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from hapax.core.results import Result
 
-
 SECOND_MS: Final = 1_000
 SHORTEST_MS, LONGEST_MS = SECOND_MS, 86_400_000
 """The delays that may be asked for: 1 s to 24 h."""

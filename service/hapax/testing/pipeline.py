@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from hapax.core.results import Result
     from hapax.processing.answers import Around
 
-
 DEFAULTS = {
     "HAPAX_APP": "test",
     "HAPAX_INSTANCE": "test-0",
@@ -417,15 +416,13 @@ class Pipeline:
         retry = self._policy.topic
         ids, inputs = settings.dedup.id, settings.input.topics
         identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        limits, out, encoded = (
-            settings.dead_letter,
-            settings.output,
-            settings.output.format != "bytes",
-        )
+        limits, out = settings.dead_letter, settings.output
         store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
         asked = MemoryOwners(self._broker, wait=self.clock.wait)
         owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
+        encoded = out.format != "bytes"
         around: list[Around] = []
+        to = Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
         if retry is not None:
             around.append(LaterTries(self._policy, now_ms=self._now_ms))
         if settings.formats.needs_registry:
@@ -434,9 +431,7 @@ class Pipeline:
             identity=identity,
             claiming=Claiming(store, owners, pass_on_outage=False),
             transformer=self._noted,
-            planner=Planner(
-                Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
-            ),
+            planner=Planner(to),
             dead_letter_rate=DeadLetterRate(
                 topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
             ),

@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
 
-
 Consuming = TypeVar("Consuming", bound=KafkaSource)
 
 CUT_AFTER_S = 1.0

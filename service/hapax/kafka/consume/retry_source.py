@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from hapax.core.record_path import Batch
 
-
 SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10}
 """Records that are due come after what the client has fetched of a backlog: with the defaults 2.7 s
 of it (median; 4.3 s at most), with these 0.9 s (1.8 s), at 10,000 records a second."""
