@@ -82,7 +82,6 @@ class ExactlyOnce:
             steps.transformer, steps.around, interrupt, keeps=not steps.state.calls_again
         )
         self._ids = IdWatch(clock)
-        self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
         self._state = steps.state
@@ -149,7 +148,7 @@ class ExactlyOnce:
         self._state.plan(plan, batch, results)
         self._state.require_whole(plan.progress, self._source)
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
-        self._dead_letter_rate.admit(judged, plan.failures, batch.records)
+        self._steps.dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
         try:
             self._execute(batch, plan, timer)  # 6
@@ -159,7 +158,7 @@ class ExactlyOnce:
             raise
         self._steps.claiming.settle(plan.progress)
         self._state.settle(plan.progress)
-        self._dead_letter_rate.record_batch(judged, len(plan.failures))
+        self._steps.dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
             plan,

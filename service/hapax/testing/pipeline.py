@@ -416,13 +416,12 @@ class Pipeline:
         retry = self._policy.topic
         ids, inputs = settings.dedup.id, settings.input.topics
         identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        limits, out = settings.dead_letter, settings.output
+        dead, out = settings.dead_letter, settings.output
         store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
         asked = MemoryOwners(self._broker, wait=self.clock.wait)
         owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
-        encoded = out.format != "bytes"
         around: list[Around] = []
-        to = Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
+        to = Destinations(settings.app, out.topic, dead.topic, retry, encoded=out.format != "bytes")
         if retry is not None:
             around.append(LaterTries(self._policy, now_ms=self._now_ms))
         if settings.formats.needs_registry:
@@ -433,7 +432,7 @@ class Pipeline:
             transformer=self._noted,
             planner=Planner(to),
             dead_letter_rate=DeadLetterRate(
-                topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
+                topic=dead.topic, rate_max=dead.rate_max, records_min=dead.records_min
             ),
             around=around,
             state=self._state or BatchState(),
