@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hapax.core.errors import HapaxError
 from hapax.core.record_path import UNCHANGED
 from hapax.core.records import Output
 from hapax.core.results import Failure, Undecided
@@ -86,24 +85,26 @@ class Answers:
 
         Raises SchemasUnavailableError and StopError.
         """
-        results = begun.results
-        preset: Preset = {}
-        if results is None:
-            name_records(batch, begun.found)
-            preset = self.preset(batch, begun.found, claimed, rejected)
-            results = self._calls.apply_all(batch.records, self._interrupt, preset)
-        else:
-            _reject(batch, results, rejected)
-        done = results
+        if begun.results is not None:  # a window has made the calls, and keeps what comes again
+            _reject(batch, begun.results, rejected)
+            return self._after(batch, begun.results, ())
+        name_records(batch, begun.found)
+        preset = self.preset(batch, begun.found, claimed, rejected)
+        results = self._calls.apply_all(batch.records, self._interrupt, preset)
+        done: list[Result | None] = []
         try:
-            for each in self._around:
-                done = each.after(batch.records, done, preset)
-        except HapaxError:
-            self.keep(batch, results)
-            raise
-        if len(done) < len(results):
-            self.keep(batch, results)
+            done = self._after(batch, results, preset)
+        finally:
+            if len(done) < len(results):
+                self.keep(batch, results)
         return done
+
+    def _after(
+        self, batch: Batch, results: list[Result | None], preset: Collection[int]
+    ) -> list[Result | None]:
+        for each in self._around:
+            results = each.after(batch.records, results, preset)
+        return results
 
     def keep(self, batch: Batch, results: Sequence[Any]) -> None:
         """Keep answers for a repetition; the identity is called again, which costs less."""
