@@ -249,12 +249,12 @@ def test_headers_of_a_wait_in_an_input_mean_nothing():
 def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
     calls = Calls(lambda record: Output(record.value), NOW_MS)
-    fates: dict[int, Result | None] = {2: None}
-    moved, done, twin = calls.results([waiting, FIRST, FIRST], fates)
+    preset: dict[int, Result | None] = {2: None}
+    moved, done, twin = calls.results([waiting, FIRST, FIRST], preset)
     assert isinstance(moved, Put)
     assert done == (Output(b"v"),)
     assert twin is None
-    assert fates == {2: None}
+    assert preset == {2: None}
 
 
 def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency():

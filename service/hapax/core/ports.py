@@ -161,11 +161,11 @@ class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results of the records, in their order: of all, or of a prefix.
 
-        Business code does not see the records in ``fates`` (by index): their result is the fate.
+        Business code does not see the records in ``preset``, which has their results by index.
         It ends early when ``interrupt`` is due, but not before the first call. ``interrupt``
         holds the record that business code is working on.
         """

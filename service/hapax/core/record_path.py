@@ -79,12 +79,12 @@ class RecordPath(Sequence[Record]):
         function: Callable[[Record], object] | None,
         judge: Callable[[Record, object, Exception | None], Result],
         interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        preset: dict[int, Result | None],
     ) -> list[Result | None]:
         """Return the results of ``function``, of all records or of a prefix.
 
         An Output stands for the tuple of it. ``judge`` says what any other answer, and an error,
-        amounts to. None: every record is UNCHANGED. Records in ``fates`` have their result there.
+        amounts to. None: every record is UNCHANGED. Records in ``preset`` have their result there.
         """
 
     @abstractmethod

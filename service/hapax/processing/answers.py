@@ -76,7 +76,7 @@ class Answers:
         why = {index: str(poison) for index, poison in found.poison.items()} | batch.unreadable
         known |= {index: Failure("Poison", reason, 1) for index, reason in why.items()}
         _reject(batch, known, rejected)
-        return known | dict.fromkeys(claimed.twins)
+        return known | dict.fromkeys(claimed.duplicates)
 
     def of(
         self, batch: Batch, begun: Begun, claimed: Claimed, rejected: Rejected

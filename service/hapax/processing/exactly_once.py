@@ -2,8 +2,8 @@
 
 1. intake       the engine took a batch; nothing below the next offset is in it
 2. identify     find each record's id
-3. claim        one round trip: which ids belong to other coordinates (twins); under a backlog it
-                travels while the batch before this one is in its steps 4 to 7
+3. claim        one round trip: which ids belong to other coordinates (duplicates); under a backlog
+                it travels while the batch before this one is in its steps 4 to 7
 4. transform    business code; no transaction is open
 5. plan         pure: outputs, dead letters, skipped, progress
 6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
@@ -110,7 +110,7 @@ class ExactlyOnce:
         begun = self.ask(batch)
         to_reference(batch, begun.found)
         begun.claimed = claimed = self._steps.claiming.claim(batch, begun.found, begun.asking)
-        begun.fates = self._answers.preset(batch, begun.found, claimed, {})
+        begun.preset = self._answers.preset(batch, begun.found, claimed, {})
         name_records(batch, begun.found)
         return begun
 

@@ -106,18 +106,18 @@ class Transformer:
         self._interrupt = Interrupt()
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt
         if isinstance(records, RecordPath):
             function = None if self._function is identity else self._function
-            return records.apply(function, self._judge, interrupt, fates)
+            return records.apply(function, self._judge, interrupt, preset)
         results: list[Result | None] = []
         apply, called, size, size_max = self._apply, False, interrupt.bytes, interrupt.bytes_max
         for index, record in enumerate(records):
-            if fates and index in fates:
-                results.append(fates[index])
+            if preset and index in preset:
+                results.append(preset[index])
                 continue
             if called and (interrupt.due or size > size_max):
                 break

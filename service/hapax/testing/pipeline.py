@@ -203,9 +203,9 @@ class _NotedCalls:
         self.filtered.clear()
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
-        results = self._inner.apply_all(records, interrupt, fates)
+        results = self._inner.apply_all(records, interrupt, preset)
         for record, result in zip(records, results, strict=False):
             if result is None:
                 self.duplicates[self._restored(record).coordinates] = None
