@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -112,26 +113,22 @@ def test_delays_and_pauses_double_up_to_the_longest_and_a_pause_ends_with_the_ba
 # -- the way of a record ----------------------------------------------------------------------
 
 
-class Calls:
-    """Calls with later tries around them."""
-
-    def __init__(
-        self, function: Callable[[Record], Output], now_ms: int, retrying: Retrying | None = None
-    ) -> None:
-        self._retrying = retrying or policy()
-        self._function = function
-        self._tries = LaterTries(self._retrying, now_ms=lambda: now_ms)
-
-    def results(
-        self, records: list[Record], known: dict[int, Result | None] | None = None
-    ) -> list[Result | None]:
-        calls = Transformer(self._function, 1, self._retrying)
-        preset = self._tries.before(records) | (known or {})
-        return self._tries.after(records, calls.apply_all(records, Interrupt(), preset), preset)
+def results(
+    function: Callable[[Record], Output],
+    records: list[Record],
+    now_ms: int,
+    known: dict[int, Result | None] | None = None,
+    retrying: Retrying | None = None,
+) -> list[Result | None]:
+    retrying = retrying or policy()
+    tries = LaterTries(retrying, now_ms=lambda: now_ms)
+    preset = tries.before(records) | (known or {})
+    called = Transformer(function, 1, retrying).apply_all(records, Interrupt(), preset)
+    return tries.after(records, called, preset)
 
 
 def step(function: Callable[[Record], Output], record: Record, now_ms: int) -> Result | None:
-    return Calls(function, now_ms).results([record])[0]
+    return results(function, [record], now_ms)[0]
 
 
 def written(record: Record, result: Result | None, event_id: bytes = b"1") -> Message:
@@ -178,8 +175,7 @@ def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_call
         assert isinstance(result, Put)
         assert (result.retried.attempt, result.retried.calls) == (attempt, attempt)
         record, now_ms = read_back(written(record, result)), now_ms + 1000
-    calls = Calls(asking("1s"), now_ms, policy(later_attempts=2))
-    (failure,) = calls.results([record])
+    (failure,) = results(asking("1s"), [record], now_ms, retrying=policy(later_attempts=2))
     letter = written(record, failure)
     assert letter.topic == "dead"
     headers = dict(letter.headers)
@@ -196,14 +192,14 @@ def test_another_error_on_a_later_try_counts_the_calls_before_it_and_an_abort_co
     record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     kept = Failure("ValueError", "no", 2)
     assert step(fail, record, NOW_MS + 1000) == kept
-    calls = Calls(asking("1s"), NOW_MS + 1000)
-    assert calls.results([record], {0: kept}) == [kept]
+    again = partial(results, asking("1s"), [record], NOW_MS + 1000)
+    assert again({0: kept}) == [kept]
     refused = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)
-    (failure,) = calls.results([record], {0: refused})
+    (failure,) = again({0: refused})
     assert isinstance(failure, Failure)
     assert failure.attempts == 2
     cut = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", failure)
-    assert calls.results([record], {0: cut}) == [cut]
+    assert again({0: cut}) == [cut]
 
 
 def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed():
@@ -248,9 +244,9 @@ def test_headers_of_a_wait_in_an_input_mean_nothing():
 
 def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
-    calls = Calls(lambda record: Output(record.value), NOW_MS)
     preset: dict[int, Result | None] = {2: None}
-    moved, done, twin = calls.results([waiting, FIRST, FIRST], preset)
+    records = [waiting, FIRST, FIRST]
+    moved, done, twin = results(lambda record: Output(record.value), records, NOW_MS, preset)
     assert isinstance(moved, Put)
     assert done == (Output(b"v"),)
     assert twin is None
