@@ -196,7 +196,9 @@ class Moving(Operation):
         moves: list[Move | None] = []
         for each in targets:
             placed = self._placed(each)
-            if by is not None:
+            if to == "earliest":  # also partitions of which no record was read: they lose nothing
+                moves += self.set(each, to)
+            elif by is not None:
                 begun = [(one, one.committed) for one in placed if one.committed is not None]
                 moves += [moved_back(one, committed - by) for one, committed in begun]
             else:
