@@ -28,7 +28,7 @@ class Records:
         function: Callable[[Any], object] | None,
         judge: Callable[[Any, object, Exception | None], object],
         interrupt: object,
-        fates: dict[int, Any],
+        preset: dict[int, Any],
         /,
     ) -> list[Any]: ...
     def tally(self, results: list[Any], /) -> tuple[int, int, int] | None: ...

@@ -400,7 +400,7 @@ static PyObject *records_close(records_t *records, PyObject *ignored) {
 }
 
 static PyMethodDef records_methods[] = {
-    {"apply", (PyCFunction)records_apply, METH_VARARGS, "apply(function, judge, interrupt, fates): results by index"},
+    {"apply", (PyCFunction)records_apply, METH_VARARGS, "apply(function, judge, interrupt, preset): results by index"},
     {"tally", (PyCFunction)records_tally, METH_O, "tally(results): (outputs, filtered, duplicates), None: not the rule"},
     {"facts", (PyCFunction)records_facts, METH_O, "facts(done): (bytes, oldest, newest timestamp, ids)"},
     {"coordinates", (PyCFunction)records_coordinates, METH_O, "coordinates(index): topic, partition, offset"},

@@ -105,22 +105,22 @@ static int one(records_t *records, Py_ssize_t index, PyObject *const *with, PyOb
   return failed;
 }
 
-/* apply(function or None, judge, interrupt, fates): results by index, of all or of a prefix.
- * None passes every record on unchanged. Of records in `fates` the fate is the result. */
+/* apply(function or None, judge, interrupt, preset): results by index, of all or of a prefix.
+ * None passes every record on unchanged. Records in `preset` have their result there. */
 PyObject *records_apply(records_t *records, PyObject *args) {
-  PyObject *with[3], *fates, *results = PyList_New(0);
+  PyObject *with[3], *preset, *results = PyList_New(0);
   if (!results) return NULL;
-  if (!PyArg_ParseTuple(args, "OOOO!", &with[0], &with[1], &with[2], &PyDict_Type, &fates)) goto failed;
-  int any = PyDict_GET_SIZE(fates) > 0, called = 0, due;
+  if (!PyArg_ParseTuple(args, "OOOO!", &with[0], &with[1], &with[2], &PyDict_Type, &preset)) goto failed;
+  int any = PyDict_GET_SIZE(preset) > 0, called = 0, due;
   Py_ssize_t plain = 0, judged = number_of(with[2], name_bytes), most = number_of(with[2], name_bytes_max);
   if (judged < 0 || most < 0) goto failed;
   for (Py_ssize_t i = 0; i < records->count; i++) {
     if (any) {
       PyObject *index = PyLong_FromSsize_t(i);
-      PyObject *fate = index ? PyDict_GetItemWithError(fates, index) : NULL;
+      PyObject *known = index ? PyDict_GetItemWithError(preset, index) : NULL;
       Py_XDECREF(index);
-      if (fate) {
-        if (PyList_Append(results, fate)) goto failed;
+      if (known) {
+        if (PyList_Append(results, known)) goto failed;
         continue;
       }
       if (PyErr_Occurred()) goto failed;

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import NoReturn
 
-
 _PROCESS, _EXIT_AT_ONCE = os.getpid(), os._exit
 
 

@@ -244,22 +244,24 @@ def test_of_many_threads_one_asks(registry):
     assert registry.asked == ["/schemas/ids/1"]
 
 
+@pytest.fixture(scope="module")
+def knowing():
+    """A decoder that knows the schema, and whose registry is away."""
+    with RegistryDouble() as double:
+        double.add("orders-value", ORDER)
+        formats = options(double, timeout_ms=30_000)
+        lookup = Lookup(formats.registry)
+        lookup.first("id:1")
+    return Decoder(formats, lookup, Any)
+
+
 @given(value=st.binary(max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_bytes_that_cannot_be_decoded_are_poison_and_nothing_else(value):
-    decoder = Decoder(_KNOWN, _LOOKUP, Any)
+def test_bytes_that_cannot_be_decoded_are_poison_and_nothing_else(knowing, value):
     with suppress(Poison):  # by chance it may be an order
-        assert decoder.decode(record(b"\0\0\0\0\1" + value)).keys() == {"id", "name"}
+        assert knowing.decode(record(b"\0\0\0\0\1" + value)).keys() == {"id", "name"}
     with pytest.raises(Poison):
-        decoder.decode(record(b"\2" + value))
-
-
-_DOUBLE = RegistryDouble()
-_DOUBLE.add("orders-value", ORDER)
-_KNOWN = options(_DOUBLE)
-_LOOKUP = Lookup(_KNOWN.registry)
-_LOOKUP.get("id:1")
-_DOUBLE.kill()
+        knowing.decode(record(b"\2" + value))
 
 
 def test_doctor_tells_a_registry_that_is_away_one_without_the_subject_and_one_that_takes_anything(

@@ -435,11 +435,11 @@ def test_a_partition_is_not_worked_on_while_another_member_has_what_shares_its_s
         hold.attend(group)
         assert group.held == {WHERE}
         with pytest.raises(StateUnreadError):
-            state.begin(batch, {})
+            state.begin(batch, dict)
         group.at[tiers] = 2
         assert reaches(lambda: settled(hold, group) and not group.held, 10)
         assert (lmdb.position(WHERE), lmdb.position(tiers)) == (4, 2)
-        state.begin(batch, {})
+        state.begin(batch, dict)
         del group.at[tiers]
         hold.forget([tiers])
     assert hold.close()

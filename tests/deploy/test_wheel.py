@@ -33,7 +33,6 @@ def transform(record: Record) -> Output:
     return Output(record.value.upper())
 """
 
-
 LONG_S = 900  # libraries are installed, and perhaps fetched
 PURE = f"hapax_kafka-{hapax.__version__}-py3-none-any.whl"
 needs_compiler = pytest.mark.skipif(not buildable(), reason="no C compiler")

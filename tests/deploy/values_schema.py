@@ -52,7 +52,6 @@ _ENUMS: Final = {
     "SeccompProfile.type": ["RuntimeDefault", "Localhost", "Unconfined"],
 }
 
-
 # Thresholds that the chart takes as values, and the expressions in which each is the number.
 THRESHOLDS: Final = {
     "stalledSeconds": "time() - hapax_last_commit_timestamp_seconds > @\n",

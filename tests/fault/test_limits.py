@@ -89,7 +89,6 @@ IDLE_S = 4.0
 REQUESTS_PER_S_MAX = 60
 """Two clients that hold a fetch or a heartbeat each, and a question for ends now and then."""
 
-
 spread_route = a_route(
     proxied=True,
     partitions=2,

@@ -99,10 +99,11 @@ def recorded() -> dict[str, Any]:
 
 
 def due() -> list[Part]:
-    record = recorded()
+    """Return what is left of the round, first what was not played for the longest time."""
+    record, ages = recorded(), _ages()
     done = {name for name, line in record["parts"].items() if line.get("round") == record["round"]}
     left = [part for part in every() if part.name not in done]
-    return left or every()
+    return sorted(left or every(), key=lambda part: -ages[part.name])
 
 
 def note(outcome: Outcome) -> None:
@@ -137,17 +138,19 @@ def _write(record: dict[str, Any]) -> None:
 
 
 def age() -> tuple[int, str]:
-    """Return how many commits ago the part was played that waits longest, and which it is.
+    """Return how many commits ago the part was played that waits longest, and which it is."""
+    ages = _ages()
+    oldest = max(ages, key=lambda name: ages[name])
+    return ages[oldest], oldest
 
-    A part that was never played waits since the commit at which records began.
-    """
+
+def _ages() -> dict[str, int]:
+    """Return commits by part; one that was never played waits since records began."""
     record = recorded()
-    ages = {
+    return {
         part.name: _commits_since(record["parts"].get(part.name, {}).get("commit", record["since"]))
         for part in every()
     }
-    oldest = max(ages, key=lambda name: ages[name])
-    return ages[oldest], oldest
 
 
 def table() -> str:

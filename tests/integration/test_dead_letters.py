@@ -39,7 +39,6 @@ AT_ONCE: dict[str, Any] = {"DEAD_LETTER__RATE_MAX": "1", "TRANSACTION__RECORDS_M
 other = an_other_cluster()
 mirror = a_mirror()
 
-
 at_once = a_route(created=False, **AT_ONCE)
 
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # A case is one transaction, and whether a request of it may still arrive when it has ended. That is
 # known from what the case does to the wire, not from either source.
 
-
 CLIENT = "producer-in-doubt"
 """The producer's ``client.id``: the consumer of the same process has another."""
 COUNTED = "sent, and "

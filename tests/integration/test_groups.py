@@ -401,7 +401,6 @@ MEMBERSHIPS = ("static", "dynamic")
 CONSUMER = {"GROUP__PROTOCOL": "consumer", "GROUP__MEMBERSHIP": "dynamic"}
 NAMES = ("w-0", "w-1")
 
-
 flow = a_flow(**QUICK)
 
 

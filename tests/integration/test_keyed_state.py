@@ -143,6 +143,27 @@ def test_two_inputs_share_the_state_of_a_key_through_kills_and_rebalances(route_
     whole(route, 2 * RECORDS)
 
 
+def test_inputs_that_come_and_go_find_the_state_of_a_key_as_the_others_have_left_it(
+    route_of, tmp_path
+):
+    route, (orders, tiers) = several(route_of, (PARTITIONS, PARTITIONS))
+    stateful(route, PARTITIONS)
+    written = 0
+    for topics in ([orders], [orders, tiers], [tiers], [tiers, orders]):
+        for topic in topics:
+            produce(route.bootstrap, topic, *keyed(written, KEYS * 10))
+            written += KEYS * 10
+        route.run_to_end(INPUT__TOPICS=",".join(topics), STATE__DIR=str(tmp_path / "state"))
+        whole(route, written)
+    desk, moves = Desk(route, INPUT__TOPICS=f"{tiers},{orders}"), ("--drop-state", "--yes")
+    audited = desk.type("audit", "--state")
+    assert (audited.exit_code, "inputs are several" in audited.output) == (2, True)
+    refused = desk.type("offsets", "set", tiers, "earliest", *moves)
+    assert (refused.exit_code, "for all: hapax offsets rewind" in refused.output) == (2, True)
+    assert len(desk.ask("offsets", "rewind", "--to", "earliest", *moves)["moves"]) == 2 * PARTITIONS
+    assert kept(route) == {}
+
+
 def test_inputs_of_unlike_numbers_of_partitions_are_refused_with_3(route_of):
     route, topics = several(route_of, (PARTITIONS, PARTITIONS + 1))
     stateful(route, PARTITIONS)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.records import Record
-from hapax.kafka.consume.shelf import RECORDS_MAX
+from hapax.kafka.consume.delay_buffer import RECORDS_MAX
 from hapax.operations.audit.result import Audit
 from hapax.processing.retry_later import LEVELS, WAITS_MS
 from tests.kit.accounted import accounted

@@ -248,7 +248,6 @@ ELSEWHERE = "127.0.0.2"
 WRONG = "wr0ng-and-secret-4711"
 Settings = dict[str, Any]
 
-
 REFUSED = {
     "another password": (3, ["AUTHENTICATION"]),
     "another password, PLAIN": (3, ["AUTHENTICATION"]),

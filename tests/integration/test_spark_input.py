@@ -42,11 +42,9 @@ if TYPE_CHECKING:
 
     from hapax.engines.spark.dataframe.sink import SinkOptions
 
-
 # -- A task whose rows are cut off half-way: the sink publishes none of them, a naive one does.
 # An iterator in Python ends cleanly when something before it in the same task fails, so the task
 # takes half of its rows for all of them.
-
 
 # What cuts the rows of a task off half-way, each once: a flag in a folder remembers.
 

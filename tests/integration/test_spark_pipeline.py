@@ -87,7 +87,6 @@ KILLS = 3
 RANGE_S = 60
 LEAVES_WITHIN_S = 20.0
 
-
 flow = a_flow(scope="module", SPARK__RANGE_INTERVAL=f"{RANGE_S}s", **QUICK)
 
 

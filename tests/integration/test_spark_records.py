@@ -312,7 +312,6 @@ def test_one_of_two_twins_leaves_with_exit_4_and_the_other_goes_on(pair, judged)
 
 TEN = [b"%d" % number for number in range(10)]
 
-
 # -- before Spark starts ------------------------------------------------------------------
 
 closed = a_route(*TEN, scope="module", kind=SparkProcess)

@@ -19,7 +19,6 @@ from tests.kit.waiting import await_
 
 ROOT = Path(__file__).parents[2]
 
-
 FORMER = "ba96372fcd2dcc66c781bd3747f8c8fd5da1bc26"
 """The first commit with today's format of claims, whose worker stands beside this one's."""
 FORMER_SETTINGS = {"HAPAX_FAST": "off"}

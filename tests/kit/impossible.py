@@ -37,7 +37,6 @@ ONLY_THE_CLIENT_KNOWS: dict[str, tuple[dict[str, Any], str]] = {
     "larger than the client sends": ({"value": b"x" * 3_000_000}, "MSG_SIZE_TOO_LARGE"),
 }
 
-
 UNDECODABLE = (b'{"do":', b"", b'"\xff"', b'"\\ud800"', b"[" * 100_000, b"1" * 100_000)
 """Values that are no JSON, or none that can be had: 100,000 levels, a number of as many digits."""
 FATAL: dict[str, tuple[dict[str, Any], str]] = {

@@ -10,7 +10,6 @@ from typing import Any
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress
 from hapax.engines.recovery import Recovery
-from hapax.processing import exactly_once
 
 Patch = Callable[[Any, str, Any], None]
 Mutant = Callable[[Patch], None]
@@ -46,12 +45,12 @@ def no_rewind(patch: Patch) -> None:
 
 def progress_by(distance: int, patch: Patch) -> None:
     """Commit offsets that are wrong by so much; 1: behind the next record."""
-    right = exactly_once._progress
+    right = Batch.progress
 
     def wrong(batch: Batch, done: int) -> Progress:
         return {where: max(0, at + distance) for where, at in right(batch, done).items()}
 
-    patch(exactly_once, "_progress", wrong)
+    patch(Batch, "progress", wrong)
 
 
 def no_fence_on_doubt(patch: Patch) -> None:

@@ -43,6 +43,5 @@ needs_fast = pytest.mark.skipif(
 )
 """With a compiler and without hapax_fast the test fails: make setup builds it."""
 
-
 if __name__ == "__main__":
     build(Path(sys.argv[1]), *sys.argv[2:])

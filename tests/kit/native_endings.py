@@ -123,7 +123,6 @@ WAYS: dict[str, tuple[Callable[[Held], object], int]] = {
 }
 """What is done, and the exit code of the process."""
 
-
 if __name__ == "__main__":
     KEPT = Held()
     """Of the module, so that it is there until the interpreter ends."""

@@ -26,7 +26,6 @@ Match = Callable[[Request, int], Rule | None]
 
 # One connection through the fault proxy: frames go both ways, and rules have their say.
 
-
 _ZERO_LINGER = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 CATALOGUE = Path(__file__).with_name("catalogue.txt")
 
-
 AUDIT = "tests/unit/test_audit_local.py::test_a_planted_anomaly_is_found_by_its_name"
 CHECKER = "tests/fault/checking/test_checker.py::test_one_planted_anomaly_is_found_by_its_name"
 SIMULATION = "tests/simulation/test_schedules.py::test_a_broken_worker_is_caught_by_its_class"

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -137,6 +138,16 @@ def test_the_maps_of_the_folders_show_those_that_are_there():
     second = lines[0].index("engines")
     named = [line[at:].split()[0] for line in lines for at in (0, second) if line[at:].strip()]
     assert sorted(named) == folders
+
+
+def test_badges_agree_with_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    badges = dict(re.findall(r"\[!\[(\w+): ([^]]+)\]", (ROOT / "README.md").read_text()))
+    assert badges["License"] == project["license"]
+    assert badges["Python"] == project["requires-python"].removeprefix(">=") + " and newer"
+    spark = project["optional-dependencies"]["spark"][-1]
+    assert spark.startswith(f"pyspark>={badges['PySpark']}.0,")
+    assert f"| Kafka | {badges['Kafka']} |" in (ROOT / "docs/versions.md").read_text()
 
 
 def test_built_in_transforms_are_listed_and_load():

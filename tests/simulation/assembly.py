@@ -24,8 +24,8 @@ from hapax.processing.deduplicate import Claiming, ClaimOwners
 from hapax.processing.exactly_once import ExactlyOnce, Steps
 from hapax.processing.identity import Identity
 from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
-from hapax.processing.plan import Destinations, Planner
-from hapax.processing.retry_later import LaterCalls, Retrying, RetryTopic
+from hapax.processing.plan import BatchState, Destinations, Planner
+from hapax.processing.retry_later import LaterTries, Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.claims import MemoryClaims, MemoryOwners
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 # -- The way from a process to coordinators, leaders, the claim store and whoever reads along.
-
 
 RESEND_S = 0.02
 TOLD = frozenset(name for name in dir(Events) if not name.startswith("_"))
@@ -389,12 +388,11 @@ def assemble(world: World, process: Process) -> tuple[MemorySource, MemoryTransa
             ClaimOwners(owners, identity, batch_max=10_000),
             pass_on_outage=options.pass_on_outage,
         ),
-        transformer=isolation
-        if topic is None
-        else LaterCalls(isolation, retrying, now_ms=partial(_now_ms, world)),
+        transformer=isolation,
         planner=Planner(Destinations("app", OUT, DEAD, topic)),
         dead_letter_rate=DeadLetterRate(topic=DEAD, rate_max=0.1, records_min=10_000),
-        state=keyed and keyed.state,
+        around=[LaterTries(retrying, now_ms=partial(_now_ms, world))] if topic else (),
+        state=keyed.state if keyed else BatchState(),
     )
     core = ExactlyOnce(steps, source, transaction, clock=clock, interrupt=process.interrupt)
     limits = Limits(

@@ -189,11 +189,11 @@ def positions_move_without_what_was_changed(
 
 @in_place_of(Transformer, "apply_all")
 def duplicates_change_the_state(
-    apply_all: Any, self: Transformer, records: Any, interrupt: Any, fates: Any
+    apply_all: Any, self: Transformer, records: Any, interrupt: Any, preset: Any
 ) -> Any:
-    others = {index: fate for index, fate in fates.items() if fate is not None}
+    others = {index: known for index, known in preset.items() if known is not None}
     found = apply_all(self, records, interrupt, others)
-    for index in (index for index in fates.keys() - others.keys() if index < len(found)):
+    for index in (index for index in preset.keys() - others.keys() if index < len(found)):
         changes, found[index] = changes_of(found[index]), None
         if changes is not None:
             found[index] = Stated()

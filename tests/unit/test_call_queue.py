@@ -205,14 +205,14 @@ def batch(*places: tuple[int, int], ends: Mapping[tuple[str, int], int] | None =
 
 def begun(
     count: int,
-    fates: Mapping[int, Result | None] | None = None,
+    preset: Mapping[int, Result | None] | None = None,
     *,
     unchecked: bool = False,
     taken_over: Collection[int] = (),
 ) -> Begun:
     found = Identified([b"id%d" % at for at in range(count)], [], {}, {})
     claimed = Claimed({}, unchecked=unchecked, taken_over=taken_over)
-    return Begun(found, None, {}, claimed=claimed, fates=dict(fates or {}))
+    return Begun(found, None, {}, claimed=claimed, preset=dict(preset or {}))
 
 
 def admitted(window: Window, taken: Batch, **more: object) -> list[Call]:
@@ -276,7 +276,7 @@ def test_a_claim_that_was_taken_over_is_counted_with_its_record_also_after_an_ab
 
 
 def test_what_has_its_fate_is_not_called_and_leaves_in_its_place(window):
-    calls = admitted(window, batch((0, 5), (0, 6)), fates={0: None})
+    calls = admitted(window, batch((0, 5), (0, 6)), preset={0: None})
     assert [call.record.offset for call in calls] == [6]
     assert left(window) == ([5], {P0: 6})
     finish(calls)
@@ -309,7 +309,7 @@ def test_after_an_abort_records_find_their_results_and_their_calls(window):
 
 
 def test_a_duplicate_is_judged_again_when_it_is_read_again(window):
-    calls = admitted(window, batch((0, 5), (0, 6)), fates={1: None})
+    calls = admitted(window, batch((0, 5), (0, 6)), preset={1: None})
     window.put_back()
     begun_now, judged_again = admitted(window, batch((0, 5), (0, 6)))
     assert [begun_now] == calls

@@ -113,7 +113,6 @@ TRANSFORM = (
     "from hapax import Output\n\n\ndef transform(record):\n    return Output(record.value)\n"
 )
 
-
 AROUND = {"HOME": "/root", "EMPTY": ""}
 
 

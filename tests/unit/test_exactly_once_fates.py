@@ -112,7 +112,7 @@ def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
 def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():
     script = Script()
     pipeline = filled(faults=script)
-    rate = pipeline.core._dead_letter_rate
+    rate = pipeline.core._steps.dead_letter_rate
     rate._records_min = 5
     with pytest.raises(DeadLetterLimitError):
         run(pipeline)

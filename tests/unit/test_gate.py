@@ -201,9 +201,10 @@ def test_what_no_part_plays_stands_in_the_same_table():
 def test_a_part_that_was_never_played_is_as_old_as_the_record(monkeypatch):
     names = [part.name for part in full.every()]
     monkeypatch.setattr(full, "_commits_since", {"old": 151, "new": 3}.__getitem__)
-    played = {name: {"commit": "new"} for name in names[1:]}
+    played = {name: {"commit": "new"} for name in [*names[1:5], *names[:5:-1]]}
     full.FILE.write_text(json.dumps({"parts": played, "round": "new", "since": "old"}))
     assert full.age() == (151, names[0])
+    assert [part.name for part in full.due()[:3]] == [names[0], names[5], names[1]]
 
 
 def test_a_failure_sets_the_trial_of_a_test_back_and_one_failed_parameter_is_a_failure(

@@ -29,7 +29,6 @@ OFFSETS = """v1
 {"next":2000}
 {"in":{"0":90,"2":0}}"""
 
-
 OWN = required(
     app="orders",
     servers="kafka:9092",

@@ -261,10 +261,10 @@ def test_a_batch_is_not_begun_while_the_store_is_not_where_the_group_is():
     store = MemoryState()
     state = KeyedState(store, "app-state")
     with pytest.raises(StateUnreadError) as error:
-        state.begin(batch(5, b"a"), {WHERE: 5})
+        state.begin(batch(5, b"a"), lambda: {WHERE: 5})
     assert error.value.places == {WHERE: 5}
     store.progress[WHERE] = 5
-    state.begin(batch(5, b"a"), {WHERE: 5})
+    state.begin(batch(5, b"a"), lambda: {WHERE: 5})
 
 
 def test_between_what_is_committed_and_the_first_record_the_store_may_be_anywhere():
@@ -274,10 +274,10 @@ def test_between_what_is_committed_and_the_first_record_the_store_may_be_anywher
         state.forget([WHERE])
         store.progress[WHERE] = at
         if not unread:
-            state.begin(batch(8, b"a"), {WHERE: 5})
+            state.begin(batch(8, b"a"), lambda: {WHERE: 5})
             continue
         with pytest.raises(StateUnreadError):
-            state.begin(batch(8, b"a"), {WHERE: 5})
+            state.begin(batch(8, b"a"), lambda: {WHERE: 5})
 
 
 def test_progress_alone_moves_the_store_only_where_it_is_sure():
@@ -286,7 +286,7 @@ def test_progress_alone_moves_the_store_only_where_it_is_sure():
     store.progress[WHERE] = 5
     state.move({WHERE: 9})
     assert store.position(WHERE) == 5
-    state.begin(batch(5, b"a"), {WHERE: 5})
+    state.begin(batch(5, b"a"), lambda: {WHERE: 5})
     state.move({WHERE: 9})
     assert store.position(WHERE) == 9
     state.forget([WHERE])

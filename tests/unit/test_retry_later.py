@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from hapax.processing.dead_letters import condemn
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identity
 from hapax.processing.plan import Destinations, Planner
-from hapax.processing.retry_later import LaterCalls, Retrying, RetryTopic
+from hapax.processing.retry_later import LaterTries, Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))
@@ -112,15 +113,22 @@ def test_delays_and_pauses_double_up_to_the_longest_and_a_pause_ends_with_the_ba
 # -- the way of a record ----------------------------------------------------------------------
 
 
-def later_calls(
-    function: Callable[[Record], Output], now_ms: int, retrying: Retrying | None = None
-) -> LaterCalls:
+def results(
+    function: Callable[[Record], Output],
+    records: list[Record],
+    now_ms: int,
+    known: dict[int, Result | None] | None = None,
+    retrying: Retrying | None = None,
+) -> list[Result | None]:
     retrying = retrying or policy()
-    return LaterCalls(Transformer(function, 1, retrying), retrying, now_ms=lambda: now_ms)
+    tries = LaterTries(retrying, now_ms=lambda: now_ms)
+    preset = tries.before(records) | (known or {})
+    called = Transformer(function, 1, retrying).apply_all(records, Interrupt(), preset)
+    return tries.after(records, called, preset)
 
 
 def step(function: Callable[[Record], Output], record: Record, now_ms: int) -> Result | None:
-    return later_calls(function, now_ms).apply_all([record], Interrupt(), {})[0]
+    return results(function, [record], now_ms)[0]
 
 
 def written(record: Record, result: Result | None, event_id: bytes = b"1") -> Message:
@@ -167,8 +175,7 @@ def test_after_the_last_try_there_is_a_dead_letter_of_the_original_with_all_call
         assert isinstance(result, Put)
         assert (result.retried.attempt, result.retried.calls) == (attempt, attempt)
         record, now_ms = read_back(written(record, result)), now_ms + 1000
-    calls = later_calls(asking("1s"), now_ms, policy(later_attempts=2))
-    (failure,) = calls.apply_all([record], Interrupt(), {})
+    (failure,) = results(asking("1s"), [record], now_ms, retrying=policy(later_attempts=2))
     letter = written(record, failure)
     assert letter.topic == "dead"
     headers = dict(letter.headers)
@@ -185,14 +192,14 @@ def test_another_error_on_a_later_try_counts_the_calls_before_it_and_an_abort_co
     record = read_back(written(FIRST, step(asking("1s"), FIRST, NOW_MS)))
     kept = Failure("ValueError", "no", 2)
     assert step(fail, record, NOW_MS + 1000) == kept
-    calls = later_calls(asking("1s"), NOW_MS + 1000)
-    assert calls.apply_all([record], Interrupt(), {0: kept}) == [kept]
+    again = partial(results, asking("1s"), [record], NOW_MS + 1000)
+    assert again({0: kept}) == [kept]
     refused = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)
-    (failure,) = calls.apply_all([record], Interrupt(), {0: refused})
+    (failure,) = again({0: refused})
     assert isinstance(failure, Failure)
     assert failure.attempts == 2
     cut = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", failure)
-    assert calls.apply_all([record], Interrupt(), {0: cut}) == [cut]
+    assert again({0: cut}) == [cut]
 
 
 def test_a_record_that_waits_has_the_claim_of_its_original_or_of_what_that_replayed():
@@ -237,13 +244,13 @@ def test_headers_of_a_wait_in_an_input_mean_nothing():
 
 def test_one_that_waits_does_not_keep_those_beside_it_from_their_calls():
     waiting = read_back(written(FIRST, step(asking("1h"), FIRST, NOW_MS)))
-    calls = later_calls(lambda record: Output(record.value), NOW_MS)
-    fates: dict[int, Result | None] = {2: None}
-    moved, done, twin = calls.apply_all([waiting, FIRST, FIRST], Interrupt(), fates)
+    preset: dict[int, Result | None] = {2: None}
+    records = [waiting, FIRST, FIRST]
+    moved, done, twin = results(lambda record: Output(record.value), records, NOW_MS, preset)
     assert isinstance(moved, Put)
     assert done == (Output(b"v"),)
     assert twin is None
-    assert fates == {2: None}
+    assert preset == {2: None}
 
 
 def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency():

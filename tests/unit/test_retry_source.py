@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
 from hapax.core.span import Span
-from hapax.kafka.consume import client as kafka_consumer, shelf
+from hapax.kafka.consume import client as kafka_consumer, delay_buffer
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.processing.retry_later import (
     FACTOR,
@@ -175,7 +175,7 @@ def test_a_time_that_a_wrong_clock_wrote_holds_a_level_no_longer_than_its_wait(w
 def test_of_a_level_on_which_much_waits_no_more_is_read_until_half_of_it_is_gone(
     world, monkeypatch
 ):
-    monkeypatch.setattr(shelf, "RECORDS_MAX", 4)
+    monkeypatch.setattr(delay_buffer, "RECORDS_MAX", 4)
     world.consumer.queue = [world.waiting(offset, 200) for offset in range(4)]
     world.take()
     world.take()

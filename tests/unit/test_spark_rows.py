@@ -26,7 +26,6 @@ from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedRe
 
 BATCH = MicroBatch("q", 7, "aa")
 
-
 TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 HEADERS = ArrayType(StructType().add("key", TEXT).add("value", BYTES))
 

@@ -12,14 +12,14 @@ import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.spool import folder as folders
-from hapax.spool.errors import (
+from hapax.spool.folder import (
+    Folder,
     SpoolDamagedError,
     SpoolFailedError,
     SpoolFullError,
     SpoolMovedError,
     SpoolOwnedError,
 )
-from hapax.spool.folder import Folder
 from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, SpoolStore
 from tests.kit.commands import output_of
 from tests.kit.proof import rounds

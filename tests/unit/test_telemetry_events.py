@@ -28,7 +28,6 @@ from hapax.telemetry.metrics import Metrics
 ORDERS = ("orders", 0)
 WHERE = Coordinates("orders", 0, 41)
 
-
 TRACED = BatchResult(offsets={ORDERS: (0, 5)}, records=5, trace=("0af7", "b7ad"))
 OUT_LAG = PartitionLag(
     topic="out",

@@ -188,9 +188,9 @@ def test_settings_and_functions_that_the_service_refuses_are_refused():
 def test_a_thousand_records_take_milliseconds():
     values = [order(str(number)) for number in range(1000)]
     pipeline = Pipeline(route, BY_ID)
-    began_s = time.perf_counter()
+    began_s = time.process_time()  # others of a busy machine do not count
     assert len(pipeline.run(*values).outputs) == 1000
-    assert time.perf_counter() - began_s < 1.0  # about 20 ms; the margin is for a busy machine
+    assert time.process_time() - began_s < 1.0  # about 20 ms
 
 
 def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path):

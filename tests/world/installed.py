@@ -182,7 +182,6 @@ _OPENED = [
 ]
 """What Flink and Spark reflect on."""
 
-
 _INSTALL: dict[str, Callable[[Path, Client, Path], None]] = {
     "python": _python,
     "node": _node,

@@ -19,7 +19,6 @@ KEYS = [f"order-{number}".encode() for number in range(1001)]
 TIMES = (-5000, -1, 0, 1, 1_700_000_000_000)
 """Milliseconds: what a client is given, against what the broker stores."""
 
-
 NAMES = {"murmur2": "Java", "crc32": "CRC32", "fnv1a": "FNV-1a"}
 HASHES = {name: samples.HASHES[known] for known, name in NAMES.items()}
 """Of keys, as the doctor takes them; its unit tests hold them against the clients' own values."""

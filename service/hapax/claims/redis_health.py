@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from hapax.claims.kind import StoreOptions
 
-
 KEEPS = "noeviction"
 VERSION_MIN: Final = (6, 2)
 BYTES_PER_ID: Final = 98

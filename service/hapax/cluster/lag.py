@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, TopicPartition
 
-
 PACE_WINDOW_S = 3600.0
 """How far back the advance of a log's beginning is measured. Brokers check for segments to delete
 every five minutes unless configured otherwise, so much less would see steps and no pace."""

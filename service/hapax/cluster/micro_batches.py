@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, Record, TopicPartition
 
-
 _FORM, _FORM_FIXED = "hapax1", "hapax2"
 """A version that knows only the first refuses the second: it must not publish next to it."""
 _WORDS = 3

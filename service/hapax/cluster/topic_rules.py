@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Message
 
-
 UNLIMITED: Final = (1 << 63) - 1
 MARGIN_MS: Final = 5_000
 """The brokers' clocks may differ: what lies so close to a limit is for them to judge."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import TopicPartition
 
-
 _FORM = "hapax"
 UNNAMED = "unnamed"
 """In place of the id of a cluster whose brokers do not report it."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Message, Progress, Record, TopicPartition
     from hapax.core.results import Result
 
-
 IN_DOUBT = "a request of the last transaction may still be on its way"
 """Why nothing begins before a new producer is registered."""
 
@@ -63,7 +62,6 @@ class Stuck(NamedTuple):
 Watch = Callable[[str], AbstractContextManager[None]]
 """``with watch("commit_transaction"):`` around a blocking call: the process ends when the call
 overruns every bound, because some client calls ignore their own timeout."""
-
 
 Why = Literal[
     "operator", "outage", "untaken",
@@ -163,11 +161,11 @@ class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results of the records, in their order: of all, or of a prefix.
 
-        Business code does not see the records in ``fates`` (by index): their result is the fate.
+        Business code does not see the records in ``preset``, which has their results by index.
         It ends early when ``interrupt`` is due, but not before the first call. ``interrupt``
         holds the record that business code is working on.
         """

@@ -79,12 +79,12 @@ class RecordPath(Sequence[Record]):
         function: Callable[[Record], object] | None,
         judge: Callable[[Record, object, Exception | None], Result],
         interrupt: Interrupt,
-        fates: dict[int, Result | None],
+        preset: dict[int, Result | None],
     ) -> list[Result | None]:
         """Return the results of ``function``, of all records or of a prefix.
 
         An Output stands for the tuple of it. ``judge`` says what any other answer, and an error,
-        amounts to. None: every record is UNCHANGED. Records in ``fates`` have their result there.
+        amounts to. None: every record is UNCHANGED. Records in ``preset`` have their result there.
         """
 
     @abstractmethod
@@ -157,6 +157,16 @@ class Batch(msgspec.Struct, gc=False):
     unreadable: dict[int, str] = msgspec.field(default_factory=dict)
     marks: Marks = msgspec.field(default_factory=dict)
     base: Progress = msgspec.field(default_factory=dict)
+
+    def progress(self, done: int) -> Progress:
+        """Return the next offsets once the first ``done`` records have had their effect."""
+        if done == len(self.records):
+            return self.next
+        progress = {where: self.next[where] for where in self.next.keys() - self.first.keys()}
+        for index in range(done):
+            record = self.records[index]
+            progress[(record.topic, record.partition)] = record.offset + 1
+        return progress
 
     def places(self) -> Callable[[int], tuple[str, int, int]]:
         """Return what has topic, partition and offset of a record by its index."""

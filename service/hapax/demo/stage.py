@@ -203,7 +203,7 @@ class Stage:
     def _figures(self) -> str:
         if judging := [one for one in self.judges if one.running]:
             lines = ((one.name, one.last_words().rpartition("\n")[2]) for one in judging)
-            return " · ".join(f"{name}: {line}" for name, line in lines)
+            return " · ".join(f"{name}: {line or 'reading'}" for name, line in lines)
         return (
             f"published {self.publisher.published:,} · faults {self.struck} · "
             f"lag: hapax {lag(self.offsets):,}, ordinary loop {lag(self.ordinary_offsets):,}"

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from hapax.core.results import Result
     from hapax.processing.transform import Transformer
 
-
 MODULE = "hapax.engines.isolated_calls"
 END_WAIT_S = 5.0
 LOAD_S = 60.0

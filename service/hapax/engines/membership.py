@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
-
 INFO, WARNING = 20, 30
 ANSWERS_WAIT_S = 0.2
 ORPHANS_AFTER_S, ORPHANS_INTERVAL_S = 5.0, 60.0

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
-
 BACKOFF_MAX_S = 60.0
 PULSE_S = 2.0
 """Between two probes one question is asked so often: does any broker answer?"""

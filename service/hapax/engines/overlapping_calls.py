@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hapax.processing.transform import TransformForm
     from hapax.settings import Settings
 
-
 SWITCH_S = 0.0005
 """How long the thread that commits may keep the interpreter from the loop: 64 calls of 10 ms at
 once reach 0.93 of their bound, with the usual 5 ms 0.91."""
@@ -546,7 +545,7 @@ class GatheredCalls:
         self.calls = calls
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
         room, before = Room(), interrupt.bytes
@@ -555,8 +554,8 @@ class GatheredCalls:
             Call(record, record.event_id, key_of(record), unchecked=False, room=room, inside=True)
             for record in records
         ]
-        for index, fate in fates.items():
-            calls[index].fate = fate
+        for index, known in preset.items():
+            calls[index].preset = known
         made = [call for call in calls if not call.done]
         self.calls.start(made)
         stopped = False

@@ -92,7 +92,7 @@ class GroupMovedBackError(PositionLostError):
         super().__init__(
             f"{where[0]}/{where[1]}: the group is at {at}, and the state has"
             f" changes of record {source}: the group was moved back or began again, and the same"
-            " records would change it twice. hapax offsets set TOPIC earliest --drop-state begins"
+            " records would change it twice. hapax offsets rewind --to earliest --drop-state begins"
             " without state; or take another HAPAX_APP"
         )
 

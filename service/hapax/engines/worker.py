@@ -37,7 +37,6 @@ WAIT_S = 0.1
 LEAVE_S = 1.0
 """Of the time to stop, for the last commits: calls in flight have the rest."""
 
-
 _CALM = (ClientsOutdatedError, SchemasUnavailableError, StateUnreadError)
 """After these the next batch is no smaller."""
 

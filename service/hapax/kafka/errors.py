@@ -31,7 +31,6 @@ ends the process. A call through an object is always checked.
 NO_TEXT = (UnicodeDecodeError, SystemError)
 NAME_UNREADABLE = "a header name is not UTF-8, or holds a NUL character"
 
-
 LINE_IS_NO_TEXT = "a log line of the client is not UTF-8"
 """confluent-kafka hands lines over as text; for one that is none the call that serves them raises
 UnicodeDecodeError, and what it would have returned is dropped."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from hapax.settings import SecuritySettings
 
-
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
 BYTES_MAX = 1 << 16

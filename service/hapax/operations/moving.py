@@ -201,7 +201,9 @@ class Moving(Operation):
                 moves += [moved_back(one, committed - by) for one, committed in begun]
             else:
                 offsets = self._offsets(placed, to)
-                moves += [moved_back(one, offsets[one.where]) for one in placed]
+                # To earliest also partitions of which no record was read: they lose nothing.
+                moved = moved_to if to == "earliest" else moved_back
+                moves += [moved(one, offsets[one.where]) for one in placed]
         return [move for move in moves if move is not None]
 
     def skip(self, at: Coordinates) -> tuple[Skip, Move]:

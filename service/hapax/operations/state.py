@@ -96,7 +96,7 @@ class StateOfMoves:
         if drop and absent:
             raise ConfigurationError([f"--drop-state: there is no topic {settings.state_topic}"])
         if drop and {move.placed.where for move in moves} != {*places}:
-            problem = "--drop-state: all partitions lose their state, so move all: name the topic"
+            problem = "--drop-state is for all: hapax offsets rewind --to earliest --drop-state"
             raise ConfigurationError([problem])
         if kept and not drop:
             numbers = {number for _topic, number in kept}

@@ -4,6 +4,7 @@ exactly_once   the seven steps of one batch, and what they share
 identity       step 2: the id of each event
 deduplicate    step 3: who owns an id, and which duplicate is dropped
 transform      step 4: the function of the user, and what its answers mean
+answers        which records of a batch are called, and what is known of the others
 call_window    when a call may begin, and how often it is tried
 retry_later    a record that waits in the retry topic for a later try
 state          what a transform keeps for the key of its record, as it sees it

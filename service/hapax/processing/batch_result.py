@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hapax.processing.identity import Identified
     from hapax.processing.plan import Plan
 
-
 Span = tuple[int, int]
 """The first offset taken, and the next offset to read."""
 EXAMPLES_MAX = 10
@@ -178,7 +177,7 @@ class Begun(msgspec.Struct, gc=False):
     asking    the claim; None: no record has an id, or nothing is claimed at all
     phases_s  seconds of this thread that it took, by step; the way to the store is not among them
     claimed   what step 3 has found; None: its answer is still to be judged
-    fates     by index the results of records that business code does not see, once claimed
+    preset     by index the results of records that business code does not see, once claimed
     results   of step 4, for every record; None: it is still to come
     """
 
@@ -186,7 +185,7 @@ class Begun(msgspec.Struct, gc=False):
     asking: Asking | None
     phases_s: dict[str, float]
     claimed: Claimed | None = None
-    fates: dict[int, Result | None] = msgspec.field(default_factory=dict)
+    preset: dict[int, Result | None] = msgspec.field(default_factory=dict)
     results: list[Result | None] | None = None
 
     def add(self, event_id: bytes, result: Result | None) -> None:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
 
-
 CallOrder = Literal["key", "none"]
 TIMEOUT: Final = "timeout"
 """Reason of the dead letter of a call that was cancelled."""
@@ -95,7 +94,7 @@ class Call(msgspec.Struct, eq=False):
     """One record on its way through step 4.
 
     result    what the call came to; PENDING until then. Set once, by who makes it
-    fate      what was decided without a call, as of a duplicate; PENDING: nothing was. Decided
+    preset    what was decided without a call, as of a duplicate; PENDING: nothing was. Decided
               again when the record is read again, because its claim is asked for again
     attempts  that have failed
     started   it was handed to who makes it
@@ -111,7 +110,7 @@ class Call(msgspec.Struct, eq=False):
     key: Hashable
     unchecked: bool
     result: Result | Pending | None = PENDING
-    fate: Result | Pending | None = PENDING
+    preset: Result | Pending | None = PENDING
     attempts: int = 0
     started: bool = False
     dropped: bool = False
@@ -128,7 +127,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def done(self) -> bool:
-        return self.result is not PENDING or self.fate is not PENDING
+        return self.result is not PENDING or self.preset is not PENDING
 
     def answer(self, result: Result | None, size: int = 0) -> None:
         """Take the result and the bytes of its outputs, on whatever thread they came."""
@@ -138,7 +137,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def outcome(self) -> Result | None:
-        known = self.result if self.fate is PENDING else self.fate
+        known = self.result if self.preset is PENDING else self.preset
         assert not isinstance(known, Pending)
         return known
 
@@ -425,7 +424,7 @@ class Window:
     def admit(self, batch: Batch, begun: Begun) -> list[Call]:
         """Return the calls to make: none for duplicates and records without a readable id."""
         assert begun.claimed is not None
-        fates, unchecked = begun.fates, begun.claimed.unchecked
+        preset, unchecked = begun.preset, begun.claimed.unchecked
         taken_over = begun.claimed.taken_over
         new: list[Call] = []
         for index, record in enumerate(batch.records):
@@ -435,7 +434,7 @@ class Window:
                 call = Call(record, begun.found.ids[index], key_of(record), unchecked=unchecked)
             call.unchecked = unchecked
             call.taken_over |= index in taken_over
-            call.fate = fates.get(index, PENDING)
+            call.preset = preset.get(index, PENDING)
             line = self._lines.setdefault(where, deque())
             call.first = not line
             line.append(call)

@@ -116,33 +116,33 @@ class Isolation:
         self._at_once = at_once
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:
-            return self._transformer.apply_all(records, interrupt, fates)
+            return self._transformer.apply_all(records, interrupt, preset)
         results: list[Result | None] = []
         called = False
         while len(results) < len(records):
             index = len(results)
-            if index in fates:
-                results.append(fates[index])
+            if index in preset:
+                results.append(preset[index])
                 continue
             if interrupt.due and called:
                 break
             called = True
-            group = self._together(records, index, fates)
+            group = self._together(records, index, preset)
             results += (
                 self.call(group, interrupt) if group else [self._here(records[index], interrupt)]
             )
         return results
 
     def _together(
-        self, records: Sequence[Record], index: int, fates: Container[int]
+        self, records: Sequence[Record], index: int, preset: Container[int]
     ) -> list[Record]:
         """Return the suspects from ``index`` on that are called together; empty: it is none."""
         places = range(index, min(len(records), index + self._at_once))
-        held = takewhile(lambda at: at not in fates and self.holds(records[at]), places)
+        held = takewhile(lambda at: at not in preset and self.holds(records[at]), places)
         return [records[at] for at in held]
 
     def suspect(self, where: TopicPartition, until: int, deaths: int) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Coordinates, Record
 
-
 REFUSED: Final = "Refused"
 """Reason of the dead letter of a record whose outputs the brokers refused."""
 _SPAN_MAX = 100_000

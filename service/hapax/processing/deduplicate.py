@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
     from hapax.processing.identity import Identified, Identity
 
-
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
 FIRST_LOOK_S, LAST_LOOK_S = 0.5, 5.0
@@ -141,14 +140,14 @@ class ClaimOwners:
         self._unread.read(batch)
 
     def gone(
-        self, batch: Batch, claims: Sequence[bytes], twins: Mapping[int, Coordinates]
+        self, batch: Batch, claims: Sequence[bytes], duplicates: Mapping[int, Coordinates]
     ) -> dict[int, Coordinates]:
-        """Return those of ``twins`` (by index: the owner) whose owners own nothing.
+        """Return those of ``duplicates`` (by index: the owner) whose owners own nothing.
 
         ``claims``: of the batch, by index. Raises BatchAbortedError when brokers do not answer:
         nothing is decided, take the batch again.
         """
-        doubtful = self._uncommitted(twins)
+        doubtful = self._uncommitted(duplicates)
         if not doubtful or self._lookup is None:
             return {}
         doubtful = _without(doubtful, batch, claims)
@@ -185,11 +184,11 @@ class ClaimOwners:
                 raise BatchAbortedError(text)
         return known
 
-    def _uncommitted(self, twins: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
+    def _uncommitted(self, duplicates: Mapping[int, Coordinates]) -> dict[int, Coordinates]:
         known = self._committed
         return {
             index: owner
-            for index, owner in twins.items()
+            for index, owner in duplicates.items()
             if owner.offset >= known.get((owner.topic, owner.partition), 0)
             or self._unread.holds((owner.topic, owner.partition), owner.offset)
         }
@@ -225,14 +224,14 @@ def _without(
 class Claimed(msgspec.Struct, gc=False):
     """What step 3 found.
 
-    twins       by index the owners of records that are duplicates
+    duplicates  by index the owners of records that are duplicates
     checked     the claim store has answered
     unchecked   it did not answer, and the outage policy is ``pass``
     taken_over  indices of records that have the claim of an owner that was gone
     ids         what is wrong with the ids; None: nothing
     """
 
-    twins: Mapping[int, Coordinates]
+    duplicates: Mapping[int, Coordinates]
     checked: bool = False
     unchecked: bool = False
     taken_over: Collection[int] = ()
@@ -313,22 +312,22 @@ class Claiming:
     ) -> Claimed:
         """Wait for the answer; take over what belongs to records that are gone, or come later."""
         ahead, given = self._taken(asking), asking.given
-        twins = _placed(asking.wanted, asking.asked.answer())
+        duplicates = _placed(asking.wanted, asking.asked.answer())
         if given:
             places = ((index, batch.coordinates(index)) for index in asking.wanted)
-            twins |= {index: given[at] for index, at in places if at in given}
-        if twins:
-            twins = self._taken_back(claims, batch, found, ahead, twins)
+            duplicates |= {index: given[at] for index, at in places if at in given}
+        if duplicates:
+            duplicates = self._taken_back(claims, batch, found, ahead, duplicates)
         taken_over: set[int] = set()
         for _ in range(TAKEOVERS_MAX):
-            gone = self._owners.gone(batch, found.claims, twins) if twins else {}
+            gone = self._owners.gone(batch, found.claims, duplicates) if duplicates else {}
             if not gone:
-                return Claimed(twins, checked=True, taken_over=taken_over)
+                return Claimed(duplicates, checked=True, taken_over=taken_over)
             again = sorted(gone)
             chosen = _chosen(batch, found, again)
             others = _placed(again, claims.claim(*chosen, [gone[index] for index in again]))
             taken_over |= gone.keys() - others.keys()
-            twins = {index: twins[index] for index in twins.keys() - gone.keys()} | others
+            duplicates = {at: duplicates[at] for at in duplicates.keys() - gone.keys()} | others
         raise BatchAbortedError("claims of records that are gone change hands all the time")
 
     def _taken(self, asking: Asking) -> list[Asking]:
@@ -344,20 +343,20 @@ class Claiming:
         batch: Batch,
         found: Identified,
         ahead: Sequence[Asking],
-        twins: dict[int, Coordinates],
+        duplicates: dict[int, Coordinates],
     ) -> dict[int, Coordinates]:
-        """Take the claims of records after this batch in the partition; return the other twins.
+        """Take the claims of records after this batch in the partition; return the others.
 
         None of those owners has had an effect: a partition is read in order, by one process. Where
         they are in ``ahead``, what they were answered is corrected when their batch is judged.
         """
         later = {
-            index: twins[index]
-            for index in sorted(twins)
-            if _after(batch, batch.coordinates(index), twins[index])
+            index: duplicates[index]
+            for index in sorted(duplicates)
+            if _after(batch, batch.coordinates(index), duplicates[index])
         }
         if not later:
-            return twins
+            return duplicates
         again = list(later)
         chosen = _chosen(batch, found, again)
         others = _placed(again, claims.claim(*chosen, list(later.values())))
@@ -365,7 +364,7 @@ class Claiming:
             for one in ahead:
                 if _holds(one.batch, later[index]):
                     one.given[later[index]] = batch.coordinates(index)
-        return {index: twins[index] for index in twins.keys() - later.keys()} | others
+        return {index: duplicates[index] for index in duplicates.keys() - later.keys()} | others
 
 
 def _after(batch: Batch, at: Coordinates, owner: Coordinates) -> bool:
@@ -443,7 +442,7 @@ class IdWatch:
                 return IdFindings(self._missing, self._looked, shared)
             return None if shared is None else IdFindings(shared=shared)
         now_s = self._clock.monotonic()
-        if not claimed.twins or now_s < self._again_s:
+        if not claimed.duplicates or now_s < self._again_s:
             return None
         self._again_s = now_s + AGAIN_S
         shared = self._shared(batch, claims, dict(self._seen), len(claims))

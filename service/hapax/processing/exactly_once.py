@@ -2,8 +2,8 @@
 
 1. intake       the engine took a batch; nothing below the next offset is in it
 2. identify     find each record's id
-3. claim        one round trip: which ids belong to other coordinates (twins); under a backlog it
-                travels while the batch before this one is in its steps 4 to 7
+3. claim        one round trip: which ids belong to other coordinates (duplicates); under a backlog
+                it travels while the batch before this one is in its steps 4 to 7
 4. transform    business code; no transaction is open
 5. plan         pure: outputs, dead letters, skipped, progress
 6. transaction  begin, outputs, progress, commit: all visible at once, or nothing
@@ -16,22 +16,17 @@ After 6 nothing at all, because nothing follows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from hapax.core.errors import BatchAbortedError, HapaxError, MemberFencedError, ProducerDeadError
-from hapax.core.offset_commit import require_assigned
-from hapax.core.record_path import UNCHANGED, RecordPath
-from hapax.core.records import Output
-from hapax.core.results import Failure, Undecided
+from hapax.processing.answers import Answers
 from hapax.processing.batch_result import BatchResult, Begun, Facts, PhaseTimer
 from hapax.processing.dead_letters import condemn
 from hapax.processing.deduplicate import IdWatch
-from hapax.processing.identity import to_reference
-from hapax.processing.retry_later import LaterCalls
-from hapax.processing.transform import decided
+from hapax.processing.identity import name_records, to_reference
+from hapax.processing.plan import BatchState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,10 +36,10 @@ if TYPE_CHECKING:
     from hapax.core.ports import AppliesAll, Clock, Source, Transaction
     from hapax.core.record_path import Batch
     from hapax.core.records import Coordinates, Progress, TopicPartition
-    from hapax.core.results import Result
+    from hapax.core.results import Failure
+    from hapax.processing.answers import Around
     from hapax.processing.deduplicate import Claiming
-    from hapax.processing.identity import Identified, Identity
-    from hapax.processing.keyed_state import KeyedState
+    from hapax.processing.identity import Identity
     from hapax.processing.limits import DeadLetterRate
     from hapax.processing.plan import Plan, Planner
 
@@ -54,7 +49,7 @@ class Steps(msgspec.Struct, frozen=True):
 
     identity, claiming, transformer, planner   steps 2 to 5
     dead_letter_rate                           refuses a plan with too many failures
-    decodes                                    step 4 may wait for schemas
+    around                                     of step 4: options that know results, or change them
     state                                      of transforms that keep some
     """
 
@@ -63,14 +58,14 @@ class Steps(msgspec.Struct, frozen=True):
     transformer: AppliesAll
     planner: Planner
     dead_letter_rate: DeadLetterRate
-    decodes: bool = False
-    state: KeyedState | None = None
+    around: Sequence[Around] = ()
+    state: BatchState = BatchState()
 
 
 class ExactlyOnce:
     """Runs batches.
 
-    Between two of them it holds the dead-letter rate, and the results of a batch that was aborted.
+    Between two of them it holds the dead-letter rate, and what has been answered (answers.py).
     """
 
     def __init__(
@@ -83,17 +78,14 @@ class ExactlyOnce:
         interrupt: Interrupt,
     ) -> None:
         self._steps = steps
-        self._transformer = steps.transformer
-        self._kept: dict[Coordinates, Result] = {}
-        """Results of the batch that was aborted last: its records are not called again."""
-        self._later = self._transformer if isinstance(self._transformer, LaterCalls) else None
+        self._answers = Answers(
+            steps.transformer, steps.around, interrupt, keeps=not steps.state.calls_again
+        )
         self._ids = IdWatch(clock)
-        self._dead_letter_rate = steps.dead_letter_rate
         self._source = source
         self._transaction = transaction
         self._state = steps.state
         self._clock = clock
-        self._interrupt = interrupt
 
     def ask(self, batch: Batch) -> Begun:
         """Find the ids of ``batch`` and let its claim travel, in or before its turn.
@@ -118,10 +110,8 @@ class ExactlyOnce:
         begun = self.ask(batch)
         to_reference(batch, begun.found)
         begun.claimed = claimed = self._steps.claiming.claim(batch, begun.found, begun.asking)
-        begun.fates = _refused(batch, begun.found, {}) | dict.fromkeys(claimed.twins)
-        if self._later is not None:
-            begun.fates = {**self._later.not_due(batch.records), **begun.fates}
-        _name(batch, begun.found)
+        begun.preset = self._answers.preset(batch, begun.found, claimed, {})
+        name_records(batch, begun.found)
         return begun
 
     def run(
@@ -148,36 +138,27 @@ class ExactlyOnce:
         timer.end("claim")
         if claimed.unchecked:
             to_reference(batch, found)
-        results = begun.results  # 4
-        if results is None:
-            results = self._transform(batch, found, claimed.twins, rejected)
-        else:
-            _reject(batch, results, rejected)
-            if self._later is not None:
-                results = self._later.finish(batch.records, results)
-        if self._steps.decodes:
-            results = decided(batch, results, keep=self._keep)
+        self._state.begin(batch, self._source.processed)
+        results = self._answers.of(batch, begun, claimed, rejected)  # 4
         timer.end("transform")
-        progress = _progress(batch, len(results))
+        progress = batch.progress(len(results))
         plan = self._steps.planner.plan(  # 5
             batch.records, found.ids, results, progress, unchecked=claimed.unchecked
         )
-        if self._state is not None:
-            self._state.plan(plan, batch, results)
-            _require_whole(self._state, plan, self._source)
+        self._state.plan(plan, batch, results)
+        self._state.require_whole(plan.progress, self._source)
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
-        self._dead_letter_rate.admit(judged, plan.failures, batch.records)
+        self._steps.dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
         try:
             self._execute(batch, plan, timer)  # 6
         except HapaxError:
             if begun.results is None:
-                self._keep(batch, results)
+                self._answers.keep(batch, results)
             raise
         self._steps.claiming.settle(plan.progress)
-        if self._state is not None:
-            self._state.settle(plan.progress)
-        self._dead_letter_rate.record_batch(judged, len(plan.failures))
+        self._state.settle(plan.progress)
+        self._steps.dead_letter_rate.record_batch(judged, len(plan.failures))
         return BatchResult.of(  # 7
             batch,
             plan,
@@ -193,40 +174,7 @@ class ExactlyOnce:
         send_progress(self._source, self._transaction, progress, marks)
         self._transaction.commit()
         self._steps.claiming.settle(progress)
-        if self._state is not None:
-            self._state.move(progress)
-
-    def _transform(
-        self,
-        batch: Batch,
-        found: Identified,
-        twins: Mapping[int, Coordinates],
-        rejected: Mapping[Coordinates, Failure],
-    ) -> list[Result | None]:
-        """Return results by index, for all records or, when interrupted, for a prefix."""
-        if self._state is not None:
-            self._state.begin(batch, self._source.processed())
-        if not isinstance(batch.records, RecordPath):  # which names them itself
-            _name(batch, found)
-        fates = _refused(batch, found, rejected) | dict.fromkeys(twins)
-        if self._kept:
-            fates = {**self._known(batch), **fates}
-        return self._transformer.apply_all(batch.records, self._interrupt, fates)
-
-    def _known(self, batch: Batch) -> dict[int, Result | None]:
-        kept, self._kept = self._kept, {}
-        places = [batch.coordinates(index) for index in range(len(batch.records))]
-        return {index: kept[place] for index, place in enumerate(places) if place in kept}
-
-    def _keep(self, batch: Batch, results: Sequence[Any]) -> None:
-        """Keep answers for a repetition; the identity is called again, which costs less."""
-        if self._state is not None:
-            return
-        self._kept = {
-            batch.coordinates(index): (result,) if isinstance(result, Output) else result
-            for index, result in enumerate(results)
-            if result is not None and result is not UNCHANGED and not isinstance(result, Undecided)
-        }
+        self._state.move(progress)
 
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
         transaction, began_s = self._transaction, self._clock.monotonic()
@@ -238,61 +186,20 @@ class ExactlyOnce:
             timer.end("send_offsets")
             transaction.commit()
             timer.end("commit")
-        except (BatchAbortedError, ProducerDeadError) as error:
+        except ProducerDeadError as error:
             error.transaction_s = self._clock.monotonic() - began_s
-            if isinstance(error, BatchAbortedError):
-                if self._state is not None and error.resolved:
-                    self._state.put_back()
-                # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
-                blamed = {plan.sources[index]: why for index, why in error.refused.items()}
-                error.culprits = {
-                    (at := batch.coordinates(index)): condemn(at, why, plan.failures.get(index))
-                    for index, why in blamed.items()
-                }
             raise
-
-
-def _require_whole(state: KeyedState, plan: Plan, source: Source) -> None:
-    """Raise BatchAbortedError where another member may have what shares the state."""
-    whole = state.together(plan.progress)
-    if not whole <= plan.progress.keys():
-        require_assigned(whole, source.assignment())
-
-
-def _name(batch: Batch, found: Identified) -> None:
-    for record, event_id in zip(batch.records, found.ids, strict=True):
-        if event_id:
-            force_setattr(record, "event_id", event_id)
-
-
-def _reject(
-    batch: Batch,
-    results: list[Result | None] | dict[int, Result | None],
-    rejected: Mapping[Coordinates, Failure],
-) -> None:
-    for index, record in enumerate(batch.records if rejected else ()):
-        if record.coordinates in rejected:
-            results[index] = rejected[record.coordinates]
-
-
-def _refused(
-    batch: Batch, found: Identified, rejected: Mapping[Coordinates, Failure]
-) -> dict[int, Result | None]:
-    why = {index: str(poison) for index, poison in found.poison.items()} | batch.unreadable
-    refused: dict[int, Result | None]
-    refused = {index: Failure("Poison", reason, 1) for index, reason in why.items()}
-    _reject(batch, refused, rejected)
-    return refused
-
-
-def _progress(batch: Batch, done: int) -> Progress:
-    if done == len(batch.records):
-        return batch.next
-    progress = {where: batch.next[where] for where in batch.next.keys() - batch.first.keys()}
-    for index in range(done):
-        record = batch.records[index]
-        progress[(record.topic, record.partition)] = record.offset + 1
-    return progress
+        except BatchAbortedError as error:
+            error.transaction_s = self._clock.monotonic() - began_s
+            if error.resolved:
+                self._state.put_back()
+            # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
+            blamed = {plan.sources[index]: why for index, why in error.refused.items()}
+            error.culprits = {
+                (at := batch.coordinates(index)): condemn(at, why, plan.failures.get(index))
+                for index, why in blamed.items()
+            }
+            raise
 
 
 def send_progress(

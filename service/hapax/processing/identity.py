@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from hapax.core.errors import Poison
 from hapax.core.headers import ID, PART, REPLAY_OF
@@ -402,6 +403,15 @@ def _named(value: bytes | None, event: object) -> bytes | None:
         return None
     event_id, source = _ID.within(value, event), _SOURCE.within(value, event)
     return source + b"\0" + event_id if event_id and source and "specversion" in event else None
+
+
+def name_records(batch: Batch, found: Identified) -> None:
+    """Give each record its id; native ones name themselves."""
+    if isinstance(batch.records, RecordPath):
+        return
+    for record, event_id in zip(batch.records, found.ids, strict=True):
+        if event_id:
+            force_setattr(record, "event_id", event_id)
 
 
 def to_reference(batch: Batch, found: Identified) -> None:

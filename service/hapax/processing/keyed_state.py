@@ -28,13 +28,16 @@ from msgspec.structs import replace
 
 from hapax.core.errors import StateUnreadError
 from hapax.core.headers import SOURCE
+from hapax.core.offset_commit import require_assigned
 from hapax.core.records import Message
+from hapax.processing.plan import BatchState
 from hapax.processing.state import Answered, State, Stated, changelog_key, decode, due_ms, prefix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Wire
+    from hapax.core.ports import Source
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
@@ -42,12 +45,10 @@ if TYPE_CHECKING:
     from hapax.processing.state import Changes
     from hapax.processing.transform import TransformForm
 
-
 EXPIRED_MIN: Final = 100
 """So many entries that have expired are deleted with a batch, or as many as it has records."""
 ENTRY_BYTES_MAX: Final = 1 << 20
 """Of key and value of an entry, where no topic says how much it takes."""
-
 
 _AT_HAND: ContextVar[Any] = ContextVar("state")
 """State of the record, or of each of the records, that business code has in this call."""
@@ -122,8 +123,10 @@ def changes_of(result: object) -> Changes | None:
     return result.changes if isinstance(result, Stated) else None
 
 
-class KeyedState:
+class KeyedState(BatchState):
     """State for the calls of one process. One thread, but for the calls themselves."""
+
+    calls_again = True
 
     def __init__(
         self,
@@ -225,19 +228,16 @@ class KeyedState:
         self._batch.update(changes)
         return stated
 
-    def begin(self, batch: Batch, processed: Progress) -> None:
-        """Forget what a batch that failed has changed; raise StateUnreadError.
-
-        ``processed``: by partition, up to where records have had their effect.
-        """
+    def begin(self, batch: Batch, processed: Callable[[], Progress]) -> None:
         self.clear()
+        done = processed()
         unread: Progress = {}
         for where, first in batch.first.items():
             if where in self._sure:
                 continue
             at = None if self._inputs else self._store.position(where)
             # Between what is committed and the first record there may be markers, and no record.
-            if at is not None and processed.get(where, first) <= at <= first:
+            if at is not None and done.get(where, first) <= at <= first:
                 self._sure.add(where)
             else:
                 unread[where] = first
@@ -245,7 +245,6 @@ class KeyedState:
             raise StateUnreadError(unread)
 
     def put_back(self) -> None:
-        """Take note that the transaction is not committed, for certain."""
         self._sure |= self._in_work
         self._in_work = set()
 
@@ -273,7 +272,6 @@ class KeyedState:
         self._sure -= self.together(partitions)
 
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
-        """Add the changes of these results to what the transaction will hold; the last one wins."""
         place = batch.places()
         planned: Changes = {}
         of: dict[bytes, int] = {}
@@ -331,8 +329,12 @@ class KeyedState:
             for entry in self._store.due(partition, until_ms, max(EXPIRED_MIN, most)):
                 yield entry, index
 
+    def require_whole(self, progress: Progress, source: Source) -> None:
+        whole = self.together(progress)
+        if not whole <= progress.keys():
+            require_assigned(whole, source.assignment())
+
     def settle(self, progress: Progress) -> None:
-        """Take note that the planned transaction is committed."""
         planned, self._planned = self._planned, {}
         done = {where: at for where, at in progress.items() if where in self._in_work}
         self._store.apply(planned, done, self._newest)
@@ -341,6 +343,5 @@ class KeyedState:
         self.clear()
 
     def move(self, progress: Progress) -> None:
-        """Take note that progress alone is committed."""
         if known := {where: at for where, at in progress.items() if where in self._sure}:
             self._store.apply({}, known, {})

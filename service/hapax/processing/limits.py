@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record, TopicPartition
     from hapax.core.results import Failure
 
-
 _TEXT_MAX = 200
 
 

@@ -34,13 +34,14 @@ from hapax.processing.retry_later import OFF
 from hapax.processing.transform import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hapax.core.headers import Wire
+    from hapax.core.ports import Source
+    from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record
     from hapax.core.results import Result
     from hapax.processing.retry_later import RetryTopic
-
 
 APART = b","
 SHORT_BYTES = 300
@@ -336,3 +337,31 @@ def by_reference(results: Sequence[Any], records: RecordPath) -> list[Result | N
         else result
         for index, result in enumerate(results)
     ]
+
+
+class BatchState:
+    """What each step of a batch does to state: nothing, where transforms keep none."""
+
+    calls_again = False
+    """Whether each record of an aborted batch is called again: what it saw may be undone."""
+
+    def begin(self, batch: Batch, processed: Callable[[], Progress]) -> None:
+        """Forget what a batch that failed has changed; raise StateUnreadError.
+
+        ``processed``: returns by partition up to where records have had their effect.
+        """
+
+    def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
+        """Add the changes of these results to what the transaction will hold."""
+
+    def require_whole(self, progress: Progress, source: Source) -> None:
+        """Raise BatchAbortedError where another member may have what shares the state."""
+
+    def put_back(self) -> None:
+        """Take note that the transaction is not committed, for certain."""
+
+    def settle(self, progress: Progress) -> None:
+        """Take note that the planned transaction is committed."""
+
+    def move(self, progress: Progress) -> None:
+        """Take note that progress alone is committed."""

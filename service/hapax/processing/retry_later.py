@@ -4,7 +4,7 @@ It is written there in the transaction of its offset, as a dead letter is, and i
 inputs. Readers see it as it first came, with its coordinates of then. Three steps:
 
 Transformer  what was raised becomes ``Later``, after the attempts that follow each other at once
-LaterCalls   has the clock and knows the attempts: ``Later`` becomes ``Put``, or a Failure after the
+LaterTries   has the clock and knows the attempts: ``Later`` becomes ``Put``, or a Failure after the
              last one; a record that is read back before it is due is ``Put`` again without a call
 Planner      writes what is ``Put`` to its level
 
@@ -36,10 +36,7 @@ from hapax.processing.dead_letters import REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from hapax.core.interrupt import Interrupt
-    from hapax.core.ports import AppliesAll
     from hapax.core.results import Result
-
 
 SECOND_MS: Final = 1_000
 SHORTEST_MS, LONGEST_MS = SECOND_MS, 86_400_000
@@ -182,27 +179,19 @@ def put_again(retried: Retried, now_ms: int) -> Put:
     return Put(moved, level, called=False)
 
 
-class LaterCalls:
-    """Makes the calls that are due, by ``calls``, and says where the other records wait.
+class LaterTries:
+    """Around calls: a record that is not due is not called, one that asks for more time gets it.
 
     ``now_ms``: Unix time in milliseconds, for due times outlive the process.
     """
 
-    def __init__(self, calls: AppliesAll, retrying: Retrying, *, now_ms: Callable[[], int]) -> None:
+    def __init__(self, retrying: Retrying, *, now_ms: Callable[[], int]) -> None:
         assert retrying.topic is not None
-        self._calls = calls
         self._retrying = retrying
         self._topic = retrying.topic
         self._now_ms = now_ms
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
-    ) -> list[Result | None]:
-        known = {**self.not_due(records), **fates}
-        called = self._calls.apply_all(records, interrupt, known)
-        return self.finish(records, called, kept=fates)
-
-    def not_due(self, records: Sequence[Record]) -> dict[int, Result | None]:
+    def before(self, records: Sequence[Record]) -> dict[int, Result | None]:
         topic, now_ms = self._topic, self._now_ms()
         known: dict[int, Result | None] = {}
         for index, record in enumerate(records):
@@ -215,19 +204,19 @@ class LaterCalls:
                 known[index] = put_again(found, now_ms)
         return known
 
-    def finish(
-        self, records: Sequence[Record], results: list[Result | None], kept: Collection[int] = ()
+    def after(
+        self, records: Sequence[Record], results: list[Result | None], preset: Collection[int]
     ) -> list[Result | None]:
         """Return results with the place where each record waits that asked for a later try.
 
-        ``kept``: indices of results that may be of an attempt before this one. A failure among them
-        was counted together with the calls before it, unless the brokers have refused an output.
+        A failure that is ``preset`` was counted together with the calls before it, unless the
+        brokers have refused an output.
         """
         for index, result in enumerate(results):
             if not isinstance(result, Later | Failure):
                 continue
             if isinstance(result, Failure) and (
-                result.cut or (index in kept and result.reason != REFUSED)
+                result.cut or (index in preset and result.reason != REFUSED)
             ):
                 continue
             before = self._topic.read(records[index])

@@ -21,7 +21,7 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import GeneratorType, SimpleNamespace
@@ -52,7 +52,6 @@ from hapax.processing.state import Answered
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from hapax.core.record_path import Batch
     from hapax.core.results import Result
 
     Answer = Output | bytes | str
@@ -107,18 +106,18 @@ class Transformer:
         self._interrupt = Interrupt()
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt
         if isinstance(records, RecordPath):
             function = None if self._function is identity else self._function
-            return records.apply(function, self._judge, interrupt, fates)
+            return records.apply(function, self._judge, interrupt, preset)
         results: list[Result | None] = []
         apply, called, size, size_max = self._apply, False, interrupt.bytes, interrupt.bytes_max
         for index, record in enumerate(records):
-            if fates and index in fates:
-                results.append(fates[index])
+            if preset and index in preset:
+                results.append(preset[index])
                 continue
             if called and (interrupt.due or size > size_max):
                 break
@@ -322,28 +321,29 @@ def is_topic(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
-def decided(
-    batch: Batch,
-    results: list[Result | None],
-    *,
-    keep: Callable[[Batch, list[Result | None]], object],
-) -> list[Result | None]:
-    """Return the results before the first record that waits for a schema.
+class SchemaWait:
+    """Around calls: a record that waits for a schema holds up those after it."""
 
-    Where that is the first of all, raise SchemasUnavailableError for its partition, or StopError
-    where no waiting helps. ``keep`` is given what has been called after it, which
-    is not called again.
-    """
-    for index, result in enumerate(results):
-        if isinstance(result, Undecided):
-            keep(batch, results)
-            if index:
-                return results[:index]
-            error = error_of(result)
-            if isinstance(error, SchemasUnavailableError):
-                error.where = batch.coordinates(0)[:2]
-            raise error
-    return results
+    def before(self, _records: Sequence[Record]) -> dict[int, Result | None]:
+        return {}
+
+    def after(
+        self, records: Sequence[Record], results: list[Result | None], _preset: Collection[int]
+    ) -> list[Result | None]:
+        """Return the results before the first record that waits for a schema.
+
+        Where that is the first of all, raise SchemasUnavailableError for its partition, or
+        StopError where no waiting helps.
+        """
+        for index, result in enumerate(results):
+            if isinstance(result, Undecided):
+                if index:
+                    return results[:index]
+                error = error_of(result)
+                if isinstance(error, SchemasUnavailableError):
+                    error.where = records[0].topic, records[0].partition
+                raise error
+        return results
 
 
 class TransformForm(msgspec.Struct, frozen=True):

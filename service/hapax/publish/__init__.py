@@ -13,7 +13,7 @@ import logging
 from hapax.publish.acceptance import RecordRefusedError
 from hapax.publish.publisher import Publisher, PublisherOptions
 from hapax.publish.receipts import Receipt
-from hapax.spool.errors import (
+from hapax.spool.folder import (
     SpoolDamagedError,
     SpoolDisagreesError,
     SpoolFailedError,

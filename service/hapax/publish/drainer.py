@@ -31,7 +31,7 @@ from hapax.kafka.produce.marked_transaction import (
 )
 from hapax.publish.receipts import Placement, Receipts
 from hapax.publish.stored import ReadAhead, messages
-from hapax.spool.errors import SpoolDisagreesError, SpoolFullError
+from hapax.spool.folder import SpoolDisagreesError, SpoolFullError
 from hapax.spool.spool import FIRST
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from hapax.publish.drainer import Drainer
 from hapax.publish.receipts import PublishCall, Receipt
 from hapax.publish.stored import stored, with_id
 from hapax.settings import load_settings
-from hapax.spool.errors import SpoolFullError
-from hapax.spool.folder import Folder
+from hapax.spool.folder import Folder, SpoolFullError
 from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
 from hapax.spool.spool import FIRST, SpoolStore
 from hapax.telemetry.metrics import SpoolMetrics

@@ -32,7 +32,6 @@ from hapax.sandbox.machine import SandboxError, say
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
 VARIABLE = "SANDBOX_KAFKA"
 """Names the version of Kafka where a sandbox is given none: 4.1.2, or 4.1."""
 _SIZES = {"3.9.2": "48 MB", "4.1.2": "45 MB", "4.3.1": "47 MB", "4.4.0": "44 MB"}

@@ -43,7 +43,6 @@ WITNESSES: Final = 3
 SHARE: Final = 10
 """After a long wait for an answer no call waits for so many times as long."""
 
-
 _HEAD_BYTES = 4
 
 

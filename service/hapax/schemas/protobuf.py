@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from hapax.schemas.registry import Schema
 
-
 _VARINT_BYTES_MAX = 10
 _FIRST = (0,)
 _KNOWN = ("google/protobuf/", "google/type/", "confluent/")

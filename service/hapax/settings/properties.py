@@ -115,7 +115,6 @@ _REFUSED_PATTERNS: Final = (
     ),
 )
 
-
 _SPARK_REFUSED: Final[dict[str, str]] = {
     "spark.app.name": "use HAPAX_APP",
     "spark.master": "use HAPAX_SPARK__MASTER",

@@ -1,7 +1,7 @@
 """A folder with one owner, and the few calls of a file system that a spool is made of.
 
 Names are those of files in the folder. A model of power losses takes the place of these calls
-(tests/simulation/spool).
+(tests/simulation/spool). The errors say what to do.
 """
 
 from __future__ import annotations
@@ -10,14 +10,55 @@ import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
-from hapax.core.errors import ConfigurationError
-from hapax.spool.errors import SpoolOwnedError
+from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
 
 LOCK = "lock"
 _NETWORK = frozenset({"afs", "cifs", "fuse.sshfs", "nfs", "nfs4", "smb3", "smbfs"})
 _MOUNTS = Path("/proc/self/mountinfo")
 _fdatasync = getattr(os, "fdatasync", os.fsync)  # macOS has none
+
+
+class SpoolFullError(HapaxError):
+    """Nothing of this call was accepted: there is no room, on the disk or within its bound."""
+
+
+class SpoolFailedError(StopError):
+    """A write or a sync failed; the next open finds out what was accepted."""
+
+
+class SpoolDamagedError(StopError):
+    """What was acknowledged is not what was written."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.POSITION_LOST
+
+    def __init__(self, file: str, what: str) -> None:
+        super().__init__(
+            f"the spool is damaged: {file}: {what}. Nothing from there on is published: bring the"
+            " file back, or see docs/publish.md, section Stops"
+        )
+        self.file = file
+
+    def __reduce__(self) -> tuple[type[StopError], tuple[str]]:
+        """Travel between processes with the sentence alone."""
+        return StopError, (str(self),)
+
+
+class SpoolOwnedError(StopError):
+    """Another process has the folder."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FENCED
+
+
+class SpoolMovedError(ConfigurationError):
+    """The folder is not the one that the spool was made in, or is one of another app."""
+
+
+class SpoolDisagreesError(StopError):
+    """Marker and folder contradict each other: publishing could lose or double records."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.POSITION_LOST
 
 
 class Folder:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import HapaxError, StopError
-from hapax.spool.errors import SpoolFullError
+from hapax.spool.folder import SpoolFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hapax.core.errors import ConfigurationError, HapaxError, StopError
-from hapax.spool.errors import SpoolDamagedError, SpoolFailedError, SpoolFullError, SpoolMovedError
+from hapax.spool.folder import SpoolDamagedError, SpoolFailedError, SpoolFullError, SpoolMovedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hapax.processing.batch_result import BatchResult
     from hapax.processing.state import StateFigures
 
-
 STALL_S = 5.0
 """A loop that does not move for so long waits for brokers, or for a very slow record."""
 FAILING_S = 3.0

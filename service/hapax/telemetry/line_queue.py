@@ -21,7 +21,6 @@ BYTES_MAX = 4 << 20
 FLUSH_S = 1.0
 """Longest that the end of a process waits for its last lines."""
 
-
 _QUEUES: list[LineQueue] = []
 
 

@@ -55,7 +55,6 @@ _FOREIGN: Final = {
     "spark_logged": frozenset({"text"}),
 }
 
-
 LOGGERS: list[FilteringBoundLogger] = []
 """The process's own, once it has one."""
 

@@ -31,10 +31,10 @@ from hapax.processing.exactly_once import ExactlyOnce, Steps
 from hapax.processing.identity import Identity
 from hapax.processing.keyed_state import KeyedState, MemoryState
 from hapax.processing.limits import DeadLetterRate
-from hapax.processing.plan import Destinations, Planner
-from hapax.processing.retry_later import LEVELS, LaterCalls
+from hapax.processing.plan import BatchState, Destinations, Planner
+from hapax.processing.retry_later import LEVELS, LaterTries
 from hapax.processing.state import content_of, prefix_of
-from hapax.processing.transform import TransformForm, form_of, load_form
+from hapax.processing.transform import SchemaWait, TransformForm, form_of, load_form
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hapax.core.formats import Format, FormatOptions
     from hapax.core.ports import AppliesAll
     from hapax.core.results import Result
-
+    from hapax.processing.answers import Around
 
 DEFAULTS = {
     "HAPAX_APP": "test",
@@ -203,9 +203,9 @@ class _NotedCalls:
         self.filtered.clear()
 
     def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, fates: dict[int, Result | None]
+        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
     ) -> list[Result | None]:
-        results = self._inner.apply_all(records, interrupt, fates)
+        results = self._inner.apply_all(records, interrupt, preset)
         for record, result in zip(records, results, strict=False):
             if result is None:
                 self.duplicates[self._restored(record).coordinates] = None
@@ -303,11 +303,8 @@ class Pipeline:
         self._state = state if form.stateful else None
         counted = _counted(form, self._calls)
         self._transformer = open_transformer(counted, limits, self._watch.note, self._state)
-        if topic is None:
-            self._noted = _NotedCalls(self._transformer, lambda record: record)
-        else:
-            later = LaterCalls(self._transformer, self._policy, now_ms=self._now_ms)
-            self._noted = _NotedCalls(later, topic.restored)
+        restored = (lambda record: record) if topic is None else topic.restored
+        self._noted = _NotedCalls(self._transformer, restored)
         name = self.settings.instance
         self._source = MemorySource(self._broker, name, wait=self.clock.wait)
         self._source.held = self._held
@@ -419,26 +416,26 @@ class Pipeline:
         retry = self._policy.topic
         ids, inputs = settings.dedup.id, settings.input.topics
         identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        limits, out, encoded = (
-            settings.dead_letter,
-            settings.output,
-            settings.output.format != "bytes",
-        )
+        dead, out = settings.dead_letter, settings.output
         store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
         asked = MemoryOwners(self._broker, wait=self.clock.wait)
         owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
+        around: list[Around] = []
+        to = Destinations(settings.app, out.topic, dead.topic, retry, encoded=out.format != "bytes")
+        if retry is not None:
+            around.append(LaterTries(self._policy, now_ms=self._now_ms))
+        if settings.formats.needs_registry:
+            around.append(SchemaWait())
         return Steps(
             identity=identity,
             claiming=Claiming(store, owners, pass_on_outage=False),
             transformer=self._noted,
-            planner=Planner(
-                Destinations(settings.app, out.topic, limits.topic, retry, encoded=encoded)
-            ),
+            planner=Planner(to),
             dead_letter_rate=DeadLetterRate(
-                topic=limits.topic, rate_max=limits.rate_max, records_min=limits.records_min
+                topic=dead.topic, rate_max=dead.rate_max, records_min=dead.records_min
             ),
-            decodes=settings.formats.needs_registry,
-            state=self._state,
+            around=around,
+            state=self._state or BatchState(),
         )
 
     def _fault(self, step: str) -> InjectedFault | None:

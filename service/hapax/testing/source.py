@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.testing.broker import MemoryBroker
 
-
 ANSWER_TIMEOUT_S = 5.0
 
 

@@ -19,7 +19,6 @@ from hapax.testing.source import Faults, InjectedFault, no_faults
 if TYPE_CHECKING:
     from hapax.core.records import Message, Progress, TopicPartition
 
-
 Wire = Callable[[str, Callable[[], None], Callable[[], None]], None]
 """Carries one request: its name as Kafka has it, what delivers it, and what is to be called when it
 had to be sent again. Raises ProducerDeadError when no answer came for too long."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.wiring.builders import Shared
 
-
 LIVENESS_MARGIN_S = 5.0
 """Longer than the watchdog's deadline: it ends the process first, and says why."""
 

@@ -48,7 +48,8 @@ from hapax.processing.exactly_once import ExactlyOnce, Steps
 from hapax.processing.identity import Identity
 from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.processing.plan import Destinations, Planner
-from hapax.processing.retry_later import LaterCalls
+from hapax.processing.retry_later import LaterTries
+from hapax.processing.transform import SchemaWait
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger, who
 
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from hapax.engines.state_restore import Keyed
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.producer import Placed
+    from hapax.processing.answers import Around
     from hapax.processing.batch_result import Core
     from hapax.processing.keyed_state import KeyedState
     from hapax.processing.plan import OtherCluster
@@ -73,7 +75,6 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
     Producing = KafkaTransaction | KafkaAtLeastOnce | TargetTransaction
-
 
 Consuming = TypeVar("Consuming", bound=KafkaSource)
 
@@ -278,15 +279,16 @@ def steps(
     encoded, now = formats.output != "bytes", out.timestamp == "now"
     identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
     asked = ClaimOwners(owners, identity, batch_max=settings.transaction.records_max)
+    around: list[Around] = [] if retry is None else [LaterTries(policy, now_ms=_now_ms)]
+    if formats.needs_registry:
+        around.append(SchemaWait())
     return Steps(
         identity=identity,
         claiming=Claiming(claims, asked, pass_on_outage=dedup.on_outage == "pass"),
-        transformer=transformer
-        if retry is None
-        else LaterCalls(transformer, policy, now_ms=_now_ms),
+        transformer=transformer,
         planner=Planner(Destinations(settings.app, out.topic, to, retry, elsewhere, encoded, now)),
         dead_letter_rate=rate,
-        decodes=formats.needs_registry,
+        around=around,
     )
 
 

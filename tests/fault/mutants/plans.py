@@ -25,7 +25,6 @@ LATE = UNHURRIED | {"HAPAX_TRANSACTION__RECORDS_MAX": "100"}
 """For late requests: marks end after twice as many (processing/crash_markers.py)."""
 SMALL_QUEUE = {"HAPAX_KAFKA__PROPERTIES": '{"queue.buffering.max.messages": "20"}'}
 
-
 _MUTANTS = (
     Trial("offsets-outside-the-transaction", kill_in_commit, LOST, rows=("P16",), quick=True),
     Trial("no-rewind", aborts, LOST, rows=("G4",), quick=True),

@@ -16,7 +16,7 @@ from hapax.core.errors import HapaxError, ProducerDeadError, StopError
 from hapax.core.records import Message
 from hapax.publish.drainer import Drainer
 from hapax.publish.stored import stored
-from hapax.spool.errors import (
+from hapax.spool.folder import (
     SpoolDamagedError,
     SpoolDisagreesError,
     SpoolFailedError,

@@ -156,7 +156,7 @@ def played(
     records: Sequence[Record],
     script: Sequence[tuple[str, str]],
     due_after: int,
-    fates: dict[int, Result | None],
+    preset: dict[int, Result | None],
     bytes_max: int = 1 << 62,
 ) -> tuple[Any, list[Record], object, int]:
     """Return results or the error that ended them, the calls, and what the interrupt has."""
@@ -166,7 +166,7 @@ def played(
     transformer = Transformer(business, attempts_max=2)
     result: Any
     try:
-        result = transformer.apply_all(records, interrupt, fates)
+        result = transformer.apply_all(records, interrupt, preset)
     except BaseException as error:  # noqa: BLE001 - both paths must end with the same
         result = (type(error), str(error))
     return result, business.calls, interrupt.record, interrupt.bytes
@@ -186,16 +186,16 @@ fated = st.dictionaries(
     records=plain,
     script=scripts(PLAIN) | scripts(ODD) | scripts(ODD, LAST),
     due_after=st.integers(1, 12),
-    fates=fated,
+    preset=fated,
     bytes_max=st.sampled_from([1, 10, 1000, 1 << 62]),
 )
 @settings(max_examples=few(300), deadline=None)
 def test_business_code_meets_the_same_records_and_its_answers_mean_the_same(
-    stage, records, script, due_after, fates, bytes_max
+    stage, records, script, due_after, preset, bytes_max
 ):
     for native, batch in stage.play(records, []):
-        mine = played(native, script, due_after, fates, bytes_max)
-        theirs = played(list(batch.records), script, due_after, fates, bytes_max)
+        mine = played(native, script, due_after, preset, bytes_max)
+        theirs = played(list(batch.records), script, due_after, preset, bytes_max)
         if isinstance(mine[0], list):
             assert by_reference(mine[0], native) == theirs[0]
             assert mine[1:] == theirs[1:]
@@ -229,14 +229,14 @@ def previews(prepared: Prepared, preview: Any) -> list[Message]:
     records=plain,
     script=scripts(PLAIN) | scripts(ODD),
     chain=st.sampled_from([["header:id", "key"], ["cloudevents"], []]),
-    fates=fated,
+    preset=fated,
 )
 @settings(max_examples=few(300), deadline=None)
-def test_plans_and_messages_are_those_of_the_reference(stage, records, script, chain, fates):
+def test_plans_and_messages_are_those_of_the_reference(stage, records, script, chain, preset):
     for native, batch in stage.play(records, chain):
         if not native.regular:
             continue
-        results, *_ = played(native, script, 99, fates)
+        results, *_ = played(native, script, 99, preset)
         mine, theirs = plans(native, batch, chain, results)
         if isinstance(mine.messages, Prepared):
             assert previews(mine.messages, stage.path.module.preview) == theirs.messages
@@ -250,10 +250,10 @@ def test_plans_and_messages_are_those_of_the_reference(stage, records, script, c
         assert mine.outputs() == theirs.outputs()
 
 
-@given(records=plain, fates=fated)
+@given(records=plain, preset=fated)
 @settings(max_examples=few(60), deadline=None)
-def test_the_default_transform_passes_records_on_as_the_reference_does(stage, records, fates):
-    twins = dict.fromkeys(fates)
+def test_the_default_transform_passes_records_on_as_the_reference_does(stage, records, preset):
+    twins = dict.fromkeys(preset)
     transformer = Transformer(identity, 1)
     for native, batch in stage.play(records, ["key"]):
         results = transformer.apply_all(native, Interrupt(), twins)

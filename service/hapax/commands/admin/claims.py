@@ -17,7 +17,6 @@ EventId = Annotated[
     str, typer.Argument(metavar="ID", help=r"The event's id; \x00 stands for a NUL byte.")
 ]
 
-
 app = typer.Typer(
     name="claims", help="Show, forget, rebuild and adopt claims.", no_args_is_help=True
 )

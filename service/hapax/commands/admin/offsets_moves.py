@@ -14,6 +14,8 @@ from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
     from hapax.cluster.offset_moves import Move, Skip, Translated
+    from hapax.operations.moving import Moving
+    from hapax.settings import Settings
 
 _MOVES: screen.Columns[Move] = {
     "partition": lambda one: str(one.placed),
@@ -97,9 +99,7 @@ def set_(
         goal = _goal("TO", to) if to else 0
         if isinstance(goal, int) and to and target.partition is None:
             raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
-        from hapax.operations.moving import Moving
-
-        with Moving(screen.environment_settings(), line.show) as work:
+        with _moving(screen.environment_settings(), line) as work:
             moves = work.set(target, goal)
             members, state = work.members(), work.state(moves, drop=drop_state)
             done = keep_claims or goal == "outputs"  # what outputs name has had its effect
@@ -114,7 +114,7 @@ def rewind(
     by: Annotated[int | None, typer.Option(min=1, help="Number of offsets.")] = None,
     to: Annotated[
         str | None,
-        typer.Option(help="To the first record at or after this time: 24h (ago), or a time."),
+        typer.Option(help="To the first record since this time: 24h (ago), a time, or earliest."),
     ] = None,
     to_offset: Annotated[int | None, typer.Option(min=0, help="To this offset.")] = None,
     drop_state: DropState = False,
@@ -132,6 +132,7 @@ def rewind(
     Examples:
       hapax offsets rewind orders/3 --by 100
       hapax offsets rewind --to 2h --yes
+      hapax offsets rewind --to earliest --drop-state
       hapax offsets rewind orders/3 --to-offset 4711 --json
     """
     with screen.refusals(as_json=as_json) as line:
@@ -143,11 +144,10 @@ def rewind(
             raise ConfigurationError([f"{place}: name the offset by --to-offset"])
         if to_offset is not None and (target is None or target.partition is None):
             raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
-        goal: str | int = 0 if to is None else f"time:{screen.point_ms('--to', to)}"
-        goal = goal if to_offset is None else to_offset
-        from hapax.operations.moving import Moving
-
-        with Moving(screen.environment_settings(), line.show) as work:
+        goal: str | int = to_offset or 0
+        if to is not None:
+            goal = to if to == "earliest" else f"time:{screen.point_ms('--to', to)}"
+        with _moving(screen.environment_settings(), line) as work:
             moves = work.rewind(target, by=by, to=goal)
             members, state = work.members(), work.state(moves, drop=drop_state)
             if yes:
@@ -189,9 +189,7 @@ def skip(
         if dead_letter and letter is None:
             problem = "HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"
             raise ConfigurationError([problem])
-        from hapax.operations.moving import Moving
-
-        with Moving(settings, line.show) as work:
+        with _moving(settings, line) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
             members = work.members()
             truncated = found.record is None
@@ -222,9 +220,7 @@ def adopt(
     """
     with screen.refusals(as_json=as_json) as line:
         screen.exclude({"--yes": yes, "--dry-run": dry_run})
-        from hapax.operations.moving import Moving
-
-        with Moving(screen.environment_settings(), line.show) as work:
+        with _moving(screen.environment_settings(), line) as work:
             moves, adopting = work.adopt(group)
             members, remarks = work.members(), adopting.remarks()
             ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
@@ -280,6 +276,12 @@ def translate(
     screen.show(found, _TRANSLATED)
     set_there = f"Group {to_group or group} is set on the cluster of the outputs."
     typer.echo(set_there if yes else _NOTHING)
+
+
+def _moving(settings: Settings, line: screen.ProgressLine) -> Moving:
+    from hapax.operations.moving import Moving
+
+    return Moving(settings, line.show)
 
 
 def _goal(option: str, text: str) -> str | int:

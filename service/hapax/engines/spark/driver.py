@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hapax.processing.limits import DeadLetterRate, Limits
     from hapax.telemetry.events import Events
 
-
 BUSY_WAIT_S, IDLE_WAIT_S = 0.005, 0.05
 """How long the group is attended to between two checks of the jobs, and of the ends."""
 LAG_INTERVAL_S = 1.0

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hapax.engines.lifecycle import Process
     from hapax.engines.spark.session import SparkOptions
 
-
 TELL_S = 10.0
 """How long Spark may be silent before the driver says what it waits for."""
 _LOOK_S = 0.2

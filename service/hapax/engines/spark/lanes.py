@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hapax.engines.spark.jobs import SparkJobs
     from hapax.engines.spark.plan import DriverSource, Fences, RangeReport
 
-
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0
 CANCEL_INTERVAL_S = 30.0
 

@@ -23,7 +23,6 @@ from hapax.processing.batch_result import BatchResult  # noqa: TC001 - msgspec r
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 RecordedEvents = list[tuple[str, tuple[Any, ...]]]
 """Events of a task: their names in ``Events``, with what they say."""
 

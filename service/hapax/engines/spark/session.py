@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
     from hapax.telemetry.events import Events
 
-
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 MAJOR = 4

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.kafka.consume.shelf import Shelf
+from hapax.kafka.consume.delay_buffer import DelayBuffer
 from hapax.kafka.undecodable import StuckPartitions
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PartitionStates:
               has not begun
     stale     partitions that left or came back: what was fetched before counts no more
     stash     messages that arrived while none were taken
-    shelf     messages of the retry topic that have not waited long enough
+    delayed   messages of the retry topic that have not waited long enough
     stuck     partitions held up by a set that cannot be decoded
     """
 
@@ -138,7 +138,7 @@ class PartitionStates:
         self.unplaced: set[Where] = set()
         self.stale: set[Where] = set()
         self.stash: list[Message] = []
-        self.shelf = Shelf(clock)
+        self.delayed = DelayBuffer(clock)
 
     def __getitem__(self, where: Where) -> PartitionState:
         state = self._states.get(where)
@@ -219,7 +219,7 @@ class PartitionStates:
         self.unplaced.clear()
         self.stale.clear()
         self.stash.clear()
-        self.shelf.clear()
+        self.delayed.clear()
 
     def clear(self) -> None:
         self.stuck.forget(list(self.stuck.known))
@@ -230,6 +230,6 @@ class PartitionStates:
         for where in partitions:
             self.ends.pop(where, None)
         self.unplaced -= partitions
-        self.shelf.drop(partitions)
+        self.delayed.drop(partitions)
         if self.stash:
             self.stash = [m for m in self.stash if (m.topic(), m.partition()) not in partitions]

@@ -1,14 +1,14 @@
 """The source of a pipeline with later tries: reads the retry topic together with the inputs.
 
-A record of it is handed out when its wait is over (shelf.py); until then it lies in memory, nothing
-after it in its partition is handed out, and no other partition notices.
+A record of it is handed out when its wait is over (delay_buffer.py); until then it lies in memory,
+nothing after it in its partition is handed out, and no other partition notices.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hapax.kafka.consume.shelf import keeps_order
+from hapax.kafka.consume.delay_buffer import keeps_order
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.read.offsets_client import EARLIEST, LATEST
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hapax.core.record_path import Batch
-
 
 SHORT_QUEUE = {"queued.min.messages": 5000, "fetch.message.max.bytes": 128 << 10}
 """Records that are due come after what the client has fetched of a backlog: with the defaults 2.7 s
@@ -45,39 +44,39 @@ class KafkaRetrySource(KafkaSource):
 
     def take(self, records_max: int, wait_s: float) -> Batch:
         """See the port; a record whose wait is over counts as available."""
-        shelf = self._states.shelf
+        delayed = self._states.delayed
         self._room, self._looked = max(1, records_max), False
         self._turn_partitions()
         # Ripe ones first, or a backlog in the inputs would keep them waiting; but the client is
         # asked each time, for it is what serves rebalances.
-        left = max(1, records_max - shelf.ripe(records_max))
-        batch = super().take(left, shelf.wait_s(wait_s))
-        if not self._looked and shelf.ripe(1):
+        left = max(1, records_max - delayed.due(records_max))
+        batch = super().take(left, delayed.wait_s(wait_s))
+        if not self._looked and delayed.due(1):
             with self._consumer.asking("take"):
                 batch = self._read([])
         return batch
 
     def _read(self, messages: Sequence[Any]) -> Batch:
         self._looked = True
-        shelf, stale = self._states.shelf, self._states.stale
+        delayed, stale = self._states.delayed, self._states.stale
         now_ms, others = self._now_ms(), []
         for message in messages:
             where = (message.topic(), message.partition())
             if where[0] == self._retry and keeps_order(message) and where not in stale:
-                shelf.put(where, message, now_ms)
+                delayed.put(where, message, now_ms)
             else:
                 others.append(message)
-        ripe = shelf.take(max(0, self._room - len(others)))
-        return super()._read([*ripe, *others])
+        due = delayed.take(max(0, self._room - len(others)))
+        return super()._read([*due, *others])
 
     def _turn_partitions(self) -> None:
         """Read no more of partitions of which much waits, and on where there is room again."""
-        shelf, held = self._states.shelf, self._consumer.held("waiting")
-        for where in shelf.full():
+        delayed, held = self._states.delayed, self._consumer.held("waiting")
+        for where in delayed.full():
             if where not in held:
                 self._consumer.hold_ours(where, "waiting", held=True)
-        for where in filter(shelf.roomy, held):
-            offset = shelf.next_offset(where)
+        for where in filter(delayed.has_room, held):
+            offset = delayed.next_offset(where)
             with self._consumer.asking("resume"):
                 if offset is not None and where in self.assignment():
                     self._consumer.seek(where, offset, self._states[where].epoch_of(offset))
@@ -85,7 +84,7 @@ class KafkaRetrySource(KafkaSource):
 
     def waiting(self) -> int:
         """Return how many assigned records wait in memory. Any thread may call."""
-        return self._states.shelf.records
+        return self._states.delayed.records
 
     def unread(self) -> int:
         """Return how many offsets of the assigned partitions are not read yet, markers included."""
@@ -93,7 +92,7 @@ class KafkaRetrySource(KafkaSource):
         lows, highs = (self._consumer.offsets(ours, at) for at in (EARLIEST, LATEST))
         count = 0
         for where in ours:
-            behind = self._states.shelf.next_offset(where)
+            behind = self._states.delayed.next_offset(where)
             behind = self._states[where].next if behind is None else behind
             count += max(0, highs[where] - (lows[where] if behind is None else behind))
         return count

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
 
-
 WAYS_OUT = (
     "Give the pipeline a new HAPAX_APP; or, when this cluster continues where the other one "
     "stopped, stop all its processes and run `hapax claims adopt`. docs/other-cluster.md helps "

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hapax.kafka.produce.producer import LogLine, Placed
     from hapax.settings import Settings
 
-
 RULES_AGE_S: Final = 60.0
 """Settings change while the service runs."""
 ABSENT_AGE_S: Final = 10.0

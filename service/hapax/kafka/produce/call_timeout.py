@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 HANG_MARGIN_S = 1.0
 """How much longer than its own timeout a call may take before it counts as hanging."""
 LOST_S = 1.0

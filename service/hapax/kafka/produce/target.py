@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Message, TopicPartition as Where
     from hapax.settings import Settings
 
-
 KEEP_INTERVAL_S = 6 * 3600.0
 """Well below ``offsets.retention.minutes``, of which seven days are the default."""
 NOTHING_COMMITTED = -1001

@@ -144,16 +144,16 @@ class _StateJudge:
         for chunk in read_ranges(self._settings, {where: self._spans[where]}, self._tell, what):
             records = [one.record for one in chunk]
             newest_ms = max(newest_ms, *(record.timestamp_ms for record in records))
-            fates: dict[int, Result | None] = {
+            preset: dict[int, Result | None] = {
                 index: None
                 for index, one in enumerate(chunk)
                 if not one.readable or (place, one.record.offset) in self._skipped
             }
-            self._apply(records, fates)
+            self._apply(records, preset)
         return newest_ms
 
-    def _apply(self, records: list[Record], fates: dict[int, Result | None]) -> None:
-        for result in self._transformer.apply_all(records, Interrupt(), fates):
+    def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> None:
+        for result in self._transformer.apply_all(records, Interrupt(), preset):
             if isinstance(result, Undecided):
                 raise error_of(result)
             self._store.apply(changes_of(result) or {}, {}, {})

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, TopicPartition
     from hapax.processing.state import StateFigures
 
-
 STACK_MAX: Final = 8
 _VARYING: Final = re.compile(
     r"\((?:[^()]|\([^()]*\))*\)|\b\d+(?:\.\d+)?(?= ?(?:ms|s|requests?|identical)\b)"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hapax.cluster.micro_batches import Numbers
     from hapax.core.records import Progress, TopicPartition
 
-
 UNTIMED = (
     "Spark reads no timestamp as 1969-12-31 23:59:59.999 UTC, late for every watermark: let"
     " the sender set one, set message.timestamp.type=LogAppendTime on the topic, or take the event"

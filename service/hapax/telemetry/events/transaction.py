@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hapax.processing.batch_result import BatchResult
     from hapax.processing.deduplicate import IdFindings
 
-
 MISSING: Final = "HAPAX_DEDUP__ID finds no id in most records: their duplicates pass"
 SHARED: Final = (
     "records of one id with different keys: HAPAX_DEDUP__ID names no event, and all but the first"

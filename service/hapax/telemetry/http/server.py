@@ -44,7 +44,6 @@ _CLOSE_POLL_S: Final = 0.1
 COMMANDS: Final = ("/pause", "/resume")
 COMMAND_HEADER: Final = "Hapax-Command"
 
-
 _FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),

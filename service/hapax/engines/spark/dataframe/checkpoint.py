@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hapax.core.records import Progress, TopicPartition
     from hapax.settings import SecuritySettings, Settings
 
-
 REDACTED = "(?i)secret|password|passwd|token|access[.]?key|jaas|keystore|url"
 
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"

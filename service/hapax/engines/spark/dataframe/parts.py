@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     Chunks = Callable[[], Iterable[Sequence[Message]]]
 
-
 _CHECKSUM_CHARS = 32
 _KEY_BYTES = 32
 _REASON_CHARS_MAX = 600

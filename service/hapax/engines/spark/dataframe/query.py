@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     Query = StreamingQuery
     Pipeline = Callable[[DataFrame], DataFrame]
 
-
 INPUT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 SEVERAL_TOPICS = "several"
 _INPUT, _UNTIMED = "hapax_input", "untimed"
@@ -55,7 +54,6 @@ FINAL_ROWS = (
     " each key and window is written once; output mode update is none that Spark offers to a sink"
     " in Python"
 )
-
 
 STOP_TIMEOUT = "5s"
 """How long Spark may take to drop a micro-batch; the process leaves in any case."""

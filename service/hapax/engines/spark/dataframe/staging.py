@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-
 BLOCK_BYTES = 1 << 20
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 """What Hadoop calls them, and what Arrow does."""

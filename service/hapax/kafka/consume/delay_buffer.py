@@ -32,10 +32,10 @@ class Held(NamedTuple):
     """A message, and from when on it may be handed out, by ``Clock.monotonic``."""
 
     message: Any
-    ripe_s: float
+    due_s: float
 
 
-class Shelf:
+class DelayBuffer:
     """What waits, by partition. One thread only; ``records`` may be asked by any."""
 
     def __init__(self, clock: Clock) -> None:
@@ -49,11 +49,11 @@ class Shelf:
         held.append(Held(message, self._clock.monotonic() + _wait_ms(message, now_ms) / 1000))
         self._bytes[where] = self._bytes.get(where, 0) + len(message)
 
-    def ripe(self, count: int) -> int:
+    def due(self, count: int) -> int:
         now_s, found = self._clock.monotonic(), 0
         for held in self._held.values():
             for one in held:
-                if one.ripe_s > now_s or found >= count:
+                if one.due_s > now_s or found >= count:
                     break
                 found += 1
         return found
@@ -61,7 +61,7 @@ class Shelf:
     def take(self, count: int) -> list[Any]:
         now_s, taken = self._clock.monotonic(), list[Any]()
         for where, held in self._held.items():
-            while held and held[0].ripe_s <= now_s and len(taken) < count:
+            while held and held[0].due_s <= now_s and len(taken) < count:
                 message = held.popleft().message
                 self._bytes[where] -= len(message)
                 taken.append(message)
@@ -69,8 +69,8 @@ class Shelf:
 
     def wait_s(self, most_s: float) -> float:
         now_s = self._clock.monotonic()
-        heads = [held[0].ripe_s for held in self._held.values() if held]
-        return max(0.0, min([most_s, *(ripe_s - now_s for ripe_s in heads)]))
+        heads = [held[0].due_s for held in self._held.values() if held]
+        return max(0.0, min([most_s, *(due_s - now_s for due_s in heads)]))
 
     def next_offset(self, where: Where) -> int | None:
         """Return where reading of a partition continues after what is here; None: nothing is."""
@@ -87,7 +87,7 @@ class Shelf:
             if len(held) >= RECORDS_MAX or self._bytes[where] >= BYTES_MAX
         ]
 
-    def roomy(self, where: Where) -> bool:
+    def has_room(self, where: Where) -> bool:
         count, size = len(self._held.get(where, ())), self._bytes.get(where, 0)
         return count <= RECORDS_MAX // 2 and size <= BYTES_MAX // 2
 
