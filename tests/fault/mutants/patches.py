@@ -74,8 +74,9 @@ def claim_then_drop(patch: Patch) -> None:
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Asked:
-        return AskedBefore(claim(self, ids, records, replays))
+        return AskedBefore(claim(self, ids, records, replays, gone))
 
     patch(RedisClaims, "claim", claim)
     patch(RedisClaims, "ask", ask)
@@ -85,9 +86,9 @@ def claim_then_drop(patch: Patch) -> None:
 
 
 @in_place_of(parts, "transaction")
-def two_transactions_without_gate(transaction: Any, shared: Any, source: Any) -> Any:
+def two_transactions_without_gate(transaction: Any, *around: Any) -> Any:
     """Two producers take turns; a commit that fails is found out too late."""
-    lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
+    lanes: list[Any] = [transaction(*around) for _ in range(2)]
     for number, lane in enumerate(lanes):
         properties: Any = lane._properties
         lane._properties = properties | {
