@@ -56,19 +56,6 @@ def progress_one_too_short(patch: Patch) -> None:
 def claim_then_drop(patch: Patch) -> None:
     """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
 
-    def claim(
-        self: RedisClaims,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Mapping[int, Coordinates]:
-        pipeline: Any = self._redis.pipeline(transaction=False)
-        for each in ids:
-            pipeline.set(self._store.base + b":" + each, 1, nx=True)
-        known = [index for index, new in enumerate(pipeline.execute()) if not new]
-        return {index: Coordinates("", -1, -1) for index in known}
-
     def ask(
         self: RedisClaims,
         ids: Sequence[bytes],
@@ -76,9 +63,12 @@ def claim_then_drop(patch: Patch) -> None:
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Asked:
-        return AskedBefore(claim(self, ids, records, replays, gone))
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for each in ids:
+            pipeline.set(self._store.base + b":" + each, 1, nx=True)
+        known = [index for index, new in enumerate(pipeline.execute()) if not new]
+        return AskedBefore({index: Coordinates("", -1, -1) for index in known})
 
-    patch(RedisClaims, "claim", claim)
     patch(RedisClaims, "ask", ask)
 
 

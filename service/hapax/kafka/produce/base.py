@@ -318,4 +318,7 @@ class KafkaProducing:
         """Raise StopError when a topic of the settings is gone: no record is to blame for it."""
         gone = sorted(outbox.unknown_topics & self._config.required_topics)
         if gone:
-            raise StopError(f"output topic {', '.join(gone)} no longer exists: recreate it")
+            raise StopError(
+                f"topic {', '.join(gone)} no longer exists: recreate it (what was in it is gone,"
+                " also where it keeps state)"
+            )
