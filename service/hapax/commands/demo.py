@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hapax.demo.stage import Stage
     from hapax.demo.story import DemoSummary
 
-_INTERRUPTED = 130
 _COUNTS = {
     "records in": "records_in",
     "  distinct events": "events",
@@ -99,7 +98,7 @@ def demo(
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         typer.echo("Interrupted; everything that was started has ended.", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(130) from None
     raise typer.Exit(0 if outcome.exact else 1)
 
 

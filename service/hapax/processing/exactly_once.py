@@ -64,10 +64,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class ExactlyOnce:
-    """Runs batches.
-
-    Between two of them it holds the dead-letter rate, and what has been answered (answers.py).
-    """
+    """Runs batches. Between two of them it holds the dead-letter rate, and answers (answers.py)."""
 
     def __init__(
         self,
