@@ -40,8 +40,8 @@ SPARK = {
 }
 _POOL = b"pyspark.daemon"
 _ENDED = frozenset((b"Z", b"X", b"x"))
-_GONE_TIMEOUT_S, _POLL_S = 15.0, 0.01
-_CATCHES, _CATCH_S, _SHOWN = 60, 0.2, 80
+_GONE_TIMEOUT_S, _POLL_S, _SHOWN = 15.0, 0.01, 80
+_CATCHES, _CATCH_S = 60, 0.2
 _ROUND_S = 30.0
 """What one round takes: another one begins only when there is time for it."""
 _START = "5 to 8 s until its first commit on a quiet machine"

@@ -16,8 +16,6 @@ from hapax.sandbox.processes import workplace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_KEPT = 4
-
 
 def archive_kafka(version: str | None = None) -> Path:
     """Return the archive of Kafka's classes, of a version as in ``jars.chosen``; make it, once.
@@ -48,9 +46,9 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
             if not unfinished.is_file():
                 raise SandboxError(f"This Java does not archive classes: {machine.java()}")
             unfinished.replace(archive)
-        # The newest stay: each Java has made one.
+        # Four stay, the newest: each Java has made one.
         newest_first = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_mtime)
-        for old in newest_first[_KEPT:]:
+        for old in newest_first[4:]:
             old.unlink(missing_ok=True)
 
 
