@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hapax.state_store import LmdbStore
 
 AGAIN_S: Final = 1.0
-LOOK_S: Final = 30.0
+LOOK_S: Final = 60.0
 CLOSE_S: Final = 5.0
 MEASURE_S: Final = 1.0
 AT_ONCE: Final = 500_000
@@ -402,7 +402,7 @@ class StateHold:
         while not self._closing.is_set():
             if self._process.clock.monotonic() > look_s:
                 look_s += LOOK_S
-                with suppress(PreflightError):
+                with suppress(Exception):  # brokers that are away say nothing of it
                     self._look_at_changelog()
             with suppress(Empty):
                 found = [self._wanted.get(timeout=AGAIN_S)]
