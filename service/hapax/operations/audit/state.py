@@ -171,7 +171,6 @@ class _StateJudge:
         return {entry: value for entry, value in found.items() if value is not None}, later
 
     def _repeated(self) -> set[Place]:
-        """Return the records whose id another record has as well."""
         seen: dict[bytes, Place] = {}
         repeated: set[Place] = set()
         for chunk in read_ranges(self._settings, self._spans, self._tell, "reading ids"):
