@@ -320,7 +320,7 @@ def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_
     assert "b'key-1' 'count'" in found.stdout
     delete_from(route.bootstrap, route.target)
     route.sandbox.create_topic(route.target)
-    assert f"BROKEN: {2 * KEYS} missing" in desk.type("audit", "--state").stdout
+    assert f"BROKEN: {2 * KEYS + KEYS // 2} missing" in desk.type("audit", "--state").stdout
 
 
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):

@@ -101,7 +101,8 @@ def _spans(found: Audit, findings: StateFindings) -> Spans:
         elif bounds.low:
             why = f"records below {bounds.low:,} were deleted"
         else:
-            spans[(bounds.topic, bounds.partition)] = (0, bounds.committed or 0)
+            until = 0 if bounds.committed is None else bounds.committed
+            spans[(bounds.topic, bounds.partition)] = (0, until)
             continue
         name = f"{bounds.topic}/{bounds.partition}"
         findings.remarks.append(f"{name}: its state is not judged: {why}")
