@@ -18,8 +18,8 @@ from tests.meta.test_words import explanations, found, prose
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_990
 FILES_MAX = 269
-CODE_LINES_MAX = 40_141
-TEST_LINES_MAX = 85_880
+CODE_LINES_MAX = 40_142
+TEST_LINES_MAX = 85881
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_172
 """Without docs/world and performance.md, whose tables are made from a record."""
