@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    return round(time.time() * 1000)
+    return int(time.time() * 1000)
 
 
 def steps(

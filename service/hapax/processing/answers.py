@@ -126,5 +126,5 @@ class Answers:
 
 
 def _rejected(batch: Batch, rejected: Rejected) -> Preset:
-    places = enumerate(record.coordinates for record in batch.records if rejected)
-    return {index: rejected[at] for index, at in places if at in rejected}
+    records = enumerate(batch.records if rejected else ())  # else none of them is made in Python
+    return {at: rejected[one.coordinates] for at, one in records if one.coordinates in rejected}

@@ -291,12 +291,12 @@ class KeyedState(BatchState):
         for entry, index in self._expired(last, len(results)):
             if entry not in planned:
                 planned[entry], of[entry] = None, index
+                topic, partition, offset = place(index)
+                self._newest[(topic, partition)] = offset
         messages: list[Message] = []
         first, ends = len(plan.sources), dict[int, int]()
         for entry, index in of.items():
             topic, partition, offset = place(index)
-            where = (topic, partition)
-            self._newest[where] = max(offset, self._newest.get(where, -1))
             ends[partition] = first + len(messages)
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)
