@@ -470,15 +470,9 @@ class ConsumerGroup(Group):
         self.rebalances += 1
         if not self._seats:
             return
-        first, topics = self._inputs, [self._inputs[0][0]]
-        if self.together:
-            topics = sorted({topic for topic, _number in self._inputs})
-            first = [where for where in self._inputs if where[0] == topics[0]]
-        owned = {
-            each: frozenset(first) & seat.assigned.keys() for each, seat in self._seats.items()
-        }
-        for member_id, dealt in deal(owned, first).items():
-            target = (
-                {(topic, at[1]) for at in dealt for topic in topics} if self.together else dealt
-            )
-            self._seats[member_id].target = frozenset(target)
+        topics = {topic for topic, _number in self._inputs}
+        places = [at for at in self._inputs if not self.together or at[0] == min(topics)]
+        owned = {each: frozenset(places) & {*seat.assigned} for each, seat in self._seats.items()}
+        for member_id, dealt in deal(owned, places).items():
+            whole = ((topic, number) for _first, number in dealt for topic in topics)
+            self._seats[member_id].target = frozenset(whole if self.together else dealt)

@@ -19,7 +19,7 @@ from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offsets_client import reader_properties
-from hapax.processing.retry_later import LEVELS, create_command
+from hapax.processing.retry_later import COMPACTED, LEVELS, create_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,8 +118,8 @@ class KafkaPreflight:
                 told = topic_settings(reader_properties(self._settings), {topic}).get(topic, {})
                 if "compact" in (policy := told.get("cleanup.policy", "")):
                     yield (
-                        f"{setting}: topic {topic} has cleanup.policy={policy}: of records with one"
-                        " key that wait all but the last are deleted; set it to delete"
+                        f"{setting}: topic {topic} has cleanup.policy={policy}: {COMPACTED}; set it"
+                        " to delete"
                     )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
