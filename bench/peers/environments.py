@@ -13,10 +13,10 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
+from bench.peers.environment import environment
 from hapax.jars import Lock
 from hapax.sandbox import SandboxError, jars, machine
 from hapax.sandbox.machine import say
-from tests.fault.controls.environments import environment
 
 _PEERS = Path(__file__).parent
 _BUILD = _PEERS.parents[1] / "build/bench"

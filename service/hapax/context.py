@@ -162,7 +162,6 @@ def bound(form: TransformForm) -> TransformForm:
 
 
 def _lazy(given: Given, answer: Any) -> Any:
-    """Bind generators, which run when they are asked for outputs."""
     if isinstance(given, list):
         same = isinstance(answer, list) and len(answer) == len(given)
         return list(map(_lazy, given, answer)) if same else answer

@@ -282,7 +282,6 @@ class LmdbStore:
                 writer.put(_name(where), msgspec.msgpack.encode(row), db=self._rows)
 
     def _damage(self, error: lmdb.Error) -> str:
-        """Remove what is damaged; return what to say of it."""
         self._data.unlink(missing_ok=True)
         return f"HAPAX_STATE__DIR is damaged: {error}; nothing is lost: the next start empties it"
 
@@ -370,7 +369,6 @@ def _locked(folder: Path) -> BinaryIO:
 
 
 def _delete(cursor: Any, head: bytes) -> bool:
-    """Delete some of what begins so; return whether there may be more."""
     there = cursor.set_range(head)
     for _ in range(_AT_ONCE):
         if not there or not cursor.key().startswith(head):
@@ -398,7 +396,6 @@ def _key(entry: bytes) -> bytes:
 
 
 def _whole(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """Return entry and value, as they were put in."""
     if key[4:8] != _LONG:
         return key, value
     end = 4 + int.from_bytes(value[:4], "big")

@@ -35,7 +35,7 @@ def registry():
 
 
 def options(registry: RegistryDouble, **more: Any) -> FormatOptions:
-    told = RegistryOptions(**{"url": (registry.url,), "timeout_ms": 500, **more})
+    told = RegistryOptions(**{"url": (registry.url,), "wait_s": 30.0, **more})
     return FormatOptions(input="avro", output="avro", topic="orders", registry=told)
 
 
@@ -74,7 +74,7 @@ def test_a_registry_that_is_dead_or_does_not_answer_is_an_outage(registry):
     await_(lambda: not lookup.missing("id:1"), 10, str)
     assert decoder.decode(record(VALUE))["name"] == "a"
     registry.hang = True
-    slow, _lookup = reading(registry)
+    slow, _lookup = reading(registry, timeout_ms=300)
     with pytest.raises(SchemasUnavailableError, match="timed out"):
         slow.decode(record(VALUE))
 

@@ -28,7 +28,7 @@ def registry():
 
 
 def lookup(registry: RegistryDouble, **more: Any) -> Lookup:
-    return Lookup(RegistryOptions(url=(registry.url,), **more))
+    return Lookup(RegistryOptions(**{"url": (registry.url,), "wait_s": 30.0, **more}))
 
 
 def test_a_call_waits_a_fraction_of_an_answer_and_the_next_ones_not_at_all(registry):

@@ -257,10 +257,13 @@ class Log:
     def __init__(self, *changes: tuple[int, dict[bytes, bytes | None]]) -> None:
         self.changes = list(changes)
         self.begin = 0
-        self.kept_s = 43_200.0
+        self.kept_s, self.of = 43_200.0, IDS
         self.read_from: list[int] = []
         self.silent: set[int] = set()
         self.others: dict[str, int] = {}
+
+    def ids(self) -> tuple[str, ...]:
+        return self.of
 
     def spans(self, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
         span = self.begin, len(self.changes)
@@ -308,7 +311,7 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
     [
         StatePosition(("other", "input", "changelog"), 2, 2, 1, time.time()),
         StatePosition(("cluster", "recreated", "changelog"), 2, 2, 1, time.time()),
-        StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time()),
+        StatePosition(("cluster", "input", "recreated"), 2, 2, 4, time.time()),
         StatePosition(IDS, 2, 2, 1, time.time() - 43_200.0),
         StatePosition(IDS, 9, 4, 4, time.time()),
         StatePosition(IDS, 2, 5, 1, time.time()),
@@ -322,6 +325,14 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
     lmdb.refresh()
     assert (lmdb.get(stale), lmdb.get(B), lmdb.position(WHERE)) == (None, b"2", 4)
     assert log.read_from == [0]
+
+
+def test_a_changelog_that_was_recreated_is_not_taken_for_all_that_was_kept(lmdb, log):
+    recreated = StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time())
+    lmdb.restore({A: b"1"}, {WHERE: recreated})
+    with pytest.raises(PositionLostError, match="was deleted and recreated"):
+        brought(lmdb, log, 4)
+    assert lmdb.row(WHERE) == recreated
 
 
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
@@ -467,6 +478,16 @@ def test_a_group_that_has_come_further_meanwhile_is_followed(waiting, lmdb):
     waiting.add(StateUnreadError({WHERE: 2}))
     assert reaches(lambda: settled(waiting, group), 10)
     assert lmdb.position(WHERE) == 4
+
+
+def test_a_changelog_that_is_recreated_while_a_process_runs_stops_it(lmdb, log, monkeypatch):
+    monkeypatch.setattr(state_restore, "LOOK_S", -1.0)
+    hold, _state = holding(lmdb, log)
+    log.of = ("cluster", "input", "recreated")
+    hold.forget([WHERE])
+    with pytest.raises(StopError, match="deleted and recreated"):
+        reaches(lambda: settled(hold, Group(p3=4)) and False, 10)
+    assert hold.close()
 
 
 def test_a_group_that_was_moved_back_stops_the_process(waiting):

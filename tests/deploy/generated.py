@@ -16,12 +16,12 @@ from prometheus_client import Counter, Gauge, Histogram
 
 import hapax
 from hapax import context, publish, spark, testing
+from hapax.commands.config import markdown
 from hapax.core.errors import ConfigurationError, DeadLetterLimitError, ExitCode, HapaxError
 from hapax.dev import FILES
 from hapax.engines.membership import Opening
 from hapax.processing.dead_letters import DeadLetter
 from hapax.settings import VARIABLES
-from hapax.settings.reference import markdown
 from hapax.telemetry.metrics import Label, Row, rows
 from hapax.testing import pytest_plugin
 from hapax.wiring import LIVENESS_MARGIN_S

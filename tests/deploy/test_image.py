@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hapax
-from hapax.settings.reference import markdown
+from hapax.commands.config import markdown
 from tests.deploy.steps import ROOT, Build, Step, environment, exec_form, lineage, stages
 from tests.kit.commands import output_of, run_captured
 from tests.kit.proof import at_length

@@ -18,7 +18,6 @@ from hapax.operations.audit.result import (
     InputBounds,
     InputFindings,
     OutputBounds,
-    Scope,
     total,
 )
 from hapax.operations.audit.rows import (
@@ -36,7 +35,7 @@ from tests.fault.checking.checker_anomalies import Plant
 from tests.fault.checking.checker_histories import PARTITIONS, World, due, right
 from tests.kit import histories
 from tests.kit.at_work import at_work
-from tests.kit.audited import Pipeline, audited, judged_rows
+from tests.kit.audited import Pipeline, audited, judged_rows, scope_of
 from tests.kit.commands import run_captured
 from tests.kit.flow import Flow
 from tests.kit.histories import PLANTED, planted
@@ -339,15 +338,7 @@ def judged_events(spark: SparkSession) -> Audit:
         lanes.append(
             OutputBounds(topic="out", partition=place, low=0, settled=END, end=END, high=END)
         )
-    scope = Scope(
-        app="a",
-        inputs=bounds,
-        outputs=lanes,
-        claimed=True,
-        known=True,
-        compare=Compare.COUNTS,
-        examples_max=2,
-    )
+    scope = scope_of(bounds, lanes, compare=Compare.COUNTS, examples_max=2)
     return judged_rows(spark, inputs, effects, scope)
 
 
@@ -379,23 +370,10 @@ PLANTS = [plant for plants in PLANTED.values() for plant in plants]
 
 
 def judged(
-    spark: SparkSession,
-    found: list[World],
-    *,
-    claimed: bool = True,
-    known: bool = True,
-    compare: Compare = Compare.VALUES,
+    spark: SparkSession, found: list[World], *, claimed: bool = True, known: bool = True
 ) -> Audit:
-    inputs, effects, input_bounds, output_bounds = histories.rows(found, known=known)
-    scope = Scope(
-        app="a",
-        inputs=input_bounds,
-        outputs=output_bounds,
-        claimed=claimed,
-        known=known,
-        compare=compare,
-        examples_max=3,
-    )
+    inputs, effects, reads, writes = histories.rows(found, known=known)
+    scope = scope_of(reads, writes, claimed=claimed, known=known)
     return judged_rows(spark, inputs, effects, scope)
 
 

@@ -15,6 +15,7 @@ from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.processing.state import prefix_of
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
+from tests.kit.at_work import delete_from
 from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
@@ -252,6 +253,23 @@ def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp
     assert "the state has changes of record" in worker.text()
 
 
+def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(
+    route, tmp_path
+):
+    settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
+    route.write(*keyed(0, 2 * KEYS))
+    route.run_to_end(**settings)
+    delete_from(route.bootstrap, f"{route.app}-state")
+    stateful(route, PARTITIONS)
+    worker = route.worker(**settings)
+    worker.ends_with(6)
+    assert "the changelog was deleted and recreated" in worker.text()
+    desk = Desk(route, **settings)
+    desk.ask("offsets", "rewind", "--to", "earliest", "--drop-state", "--yes")
+    route.run_to_end(**settings)
+    assert kept(route) == dict.fromkeys((b"count\0key-%d" % key for key in range(KEYS)), b"\x02")
+
+
 def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(
     route, tmp_path
 ):
@@ -300,6 +318,9 @@ def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_
     assert found.exit_code == 1
     assert "1 are not what the input asks for" in found.stdout
     assert "b'key-1' 'count'" in found.stdout
+    delete_from(route.bootstrap, route.target)
+    route.sandbox.create_topic(route.target)
+    assert f"BROKEN: {2 * KEYS + KEYS // 2} missing" in desk.type("audit", "--state").stdout
 
 
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):

@@ -39,6 +39,14 @@ def topic_of(route: PipelineUnderTest, partitions: int = LEVELS) -> str:
     return f"{route.app}-retry"
 
 
+def test_a_retry_topic_that_keeps_only_the_last_of_a_key_is_refused_at_the_start(route):
+    compacted = {"cleanup.policy": "compact"}
+    route.sandbox.create_topic(f"{route.app}-retry", LEVELS, compacted)
+    worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
+    worker.ends_with(3)
+    assert "all but the last are deleted; set it to delete" in worker.text()
+
+
 def wish(number: int, after: float, until: float = 0.0, error: str = "") -> Given:
     value = {"n": number, "after": after, "until": until, "error": error}
     return Given(json.dumps(value).encode(), b"k%d" % number, (("id", b"%d" % number),), -1)

@@ -161,44 +161,14 @@ def test_claims_of_records_that_a_mirror_lacks_drop_their_repeats_once_its_offse
 
 # -- Offsets know their cluster: copied by a mirror, or read behind a name that moved ------
 
-first = an_other_cluster()
-"""The cluster that is left; the session's own is where everything moves to."""
-
 
 @pytest.fixture
-def moving(first, sandbox, route_of):
-    """A pipeline whose topics are in both clusters, which reads the first."""
-    made = route_of(servers=first)
+def moving(other, sandbox, route_of):
+    """A pipeline whose topics are in both clusters; it leaves the other one."""
+    made = route_of(servers=other)
     for topic in (made.source, made.target, made.dead_letters):
         sandbox.create_topic(topic)
     return made
-
-
-def id_of(route: PipelineUnderTest, cluster: Sandbox) -> str:
-    named = {"HAPAX_INSTANCE": "w", "HAPAX_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    return cluster_id(
-        load_settings(
-            {
-                **{
-                    name: value
-                    for name, value in route.environment().items()
-                    if name.startswith("HAPAX_")
-                },
-                **named,
-            }
-        )
-    )
-
-
-def group_of(route: PipelineUnderTest, cluster: Sandbox) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": route.app,
-            "isolation.level": "read_uncommitted",
-            "log_level": 0,
-        }
-    )
 
 
 def reason(worker: WorkerProcess) -> str:
@@ -207,49 +177,51 @@ def reason(worker: WorkerProcess) -> str:
 
 def mirrored(route: PipelineUnderTest, there: Sandbox) -> TopicPartition:
     """Copy the group's offset with what stands beside it, as MirrorMaker 2 does."""
-    source, target = group_of(route, route.sandbox), group_of(route, there)
-    (found,) = source.committed([TopicPartition(route.source, 0)], 30)
-    target.commit(
-        offsets=[TopicPartition(found.topic, 0, found.offset, found.metadata)], asynchronous=False
+    named = {"group.id": route.app, "log_level": 0}
+    source, target = (
+        Consumer({"bootstrap.servers": each.bootstrap_servers, **named})
+        for each in (route.sandbox, there)
     )
-    source.close()
-    target.close()
+    (found,) = source.committed([TopicPartition(route.source, 0)], 30)
+    copied = TopicPartition(found.topic, 0, found.offset, found.metadata)
+    target.commit(offsets=[copied], asynchronous=False)
+    for group in (source, target):
+        group.close()
     return found
 
 
-def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(moving, first, sandbox):
+def test_offsets_that_a_mirror_copied_are_refused_until_they_are_adopted(moving, other, sandbox):
     moving.write(b"a", b"b")
     moving.run_to_end()
-    here, there = id_of(moving, first), id_of(moving, sandbox)
+    here, there = id_at(other), id_at(sandbox)
     found = mirrored(moving, sandbox)
     assert CommittedMetadata.decode(found.metadata).cluster_id == here
     assert found.leader_epoch == 0
     produce(sandbox.bootstrap_servers, moving.source, b"a", b"b", b"c")
-    elsewhere = {"KAFKA__BOOTSTRAP_SERVERS": sandbox.bootstrap_servers}
-    worker = moving.worker("w-1", **elsewhere)
+    worker = moving.worker("w-1", **elsewhere(sandbox))
     worker.ends_with(3)
     for word in (here, there, f"{moving.source}/0", "HAPAX_APP", "hapax claims adopt"):
         assert word in reason(worker)
     assert read_back(sandbox.bootstrap_servers, moving.target) == []
-    Desk(moving, **elsewhere).ask("claims", "adopt", "--yes")
-    moving.run_to_end(**elsewhere)
+    Desk(moving, **elsewhere(sandbox)).ask("claims", "adopt", "--yes")
+    moving.run_to_end(**elsewhere(sandbox))
     values = [record.value for record in read_back(sandbox.bootstrap_servers, moving.target)]
     assert values == [b"c"]
 
 
 @pytest.mark.long
-def test_an_address_that_leads_to_another_cluster_ends_the_worker_with_6(moving, first, sandbox):
-    here, there = id_of(moving, first), id_of(moving, sandbox)
+def test_an_address_that_leads_to_another_cluster_ends_the_worker_with_6(moving, other, sandbox):
+    here, there = id_at(other), id_at(sandbox)
     produce(sandbox.bootstrap_servers, moving.source, *(b"other %d" % n for n in range(50)))
-    (broker,) = first.kafka.brokers
+    (broker,) = other.kafka.brokers
     worker = moving.worker()
     moving.write(*(Given(b"%d" % n) for n in range(10)))
     moving.await_outputs(10)
     broker.kill()
     try:
-        # Where the first cluster's broker answered, one of the other cluster does.
+        # Where the cluster's broker answered, one of the session's does.
         here_port, there_port = (
-            int(each.bootstrap_servers.rpartition(":")[2]) for each in (first, sandbox)
+            int(each.bootstrap_servers.rpartition(":")[2]) for each in (other, sandbox)
         )
         with Forwarder(there_port, port=here_port):
             await_(lambda: not worker.running, 25, lambda: worker.text()[-3000:])

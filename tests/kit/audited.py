@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.judgement import EFFECTS, INPUTS, judge
 from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.result import Compare, Scope
 from hapax.operations.audit.spark import SparkAudit
 from hapax.operations.audit.topics import AuditOptions, AuditTopics
 from hapax.settings import load_settings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from hapax.core.records import Headers
-    from hapax.operations.audit.result import Audit, InputFindings, Scope
+    from hapax.operations.audit.result import Audit, InputBounds, InputFindings, OutputBounds
     from hapax.settings import Settings
 
     Row = tuple[Any, ...]
@@ -56,6 +57,16 @@ class Pipeline(NamedTuple):
         if part:
             headers = (*headers, ("hapax-part", part.encode()))
         return Given(value, b"k", headers, 0)
+
+
+def scope_of(inputs: list[InputBounds], outputs: list[OutputBounds], **other: Any) -> Scope:
+    usual: dict[str, Any] = {
+        "claimed": True,
+        "known": True,
+        "compare": Compare.VALUES,
+        "examples_max": 3,
+    }
+    return Scope(app="a", inputs=inputs, outputs=outputs, **usual | other)
 
 
 def audited(spark: SparkSession, environment: dict[str, str], **options: object) -> Audit:

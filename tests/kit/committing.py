@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hapax.core.offset_commit import Marks
+from hapax.core.ports import send_progress
 from hapax.core.records import Message, TopicPartition
-from hapax.processing.exactly_once import send_progress
 
 
 class Committing:

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
+from inspect import Parameter, isfunction, signature
 from typing import Any
 
 from hapax.core.record_path import Batch
@@ -22,7 +23,12 @@ def in_place_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]
         @wraps(broken)
         def plant(patch: Patch) -> None:
             real = getattr(owner, name)
-            patch(owner, name, lambda *values, **how: broken(real, *values, **how))
+
+            def by(*values: Any, **how: Any) -> Any:
+                return broken(real, *values, **how)
+
+            by.__signature__ = signature(partial(broken, real))  # type: ignore[attr-defined]
+            patch(owner, name, by)
 
         return plant
 
@@ -32,6 +38,24 @@ def in_place_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Mutant]
 def replaced(owner: Any, name: str, by: Any) -> Mutant:
     """Return the mutant that has this in place of that attribute."""
     return lambda patch: patch(owner, name, by)
+
+
+def require_same_arguments(owner: Any, name: str, by: Any) -> None:
+    """Raise TypeError where the real function can be called in a way that ``by`` refuses.
+
+    Its trial would end with a process that crashes, which may pass for the mistake that it plants.
+    """
+    real = vars(owner).get(name) or getattr(owner, name)
+    if not (isfunction(real) and isfunction(by)):
+        return
+    places = signature(real).parameters.values()
+    named = {each.name: each for each in places if each.kind is Parameter.KEYWORD_ONLY}
+    by_place = [each for each in places if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    try:
+        signature(by).bind(*by_place, **named)
+        signature(by).bind(*(each for each in by_place if each.default is Parameter.empty), **named)
+    except TypeError as error:
+        raise TypeError(f"{by.__module__} in place of {name}{signature(real)}: {error}") from error
 
 
 def no_rewind(patch: Patch) -> None:

@@ -23,6 +23,7 @@ from hapax.engines.idle_offsets import Bounds
 from hapax.engines.lifecycle import Lifecycle, Process
 from hapax.engines.spark.driver import Reports, SparkEngine
 from hapax.engines.spark.plan import Pacing, RangePlan, RangeReport
+from hapax.engines.steps import steps
 from hapax.processing.exactly_once import ExactlyOnce
 from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, RetryPolicy
 from hapax.processing.transform import Transformer
@@ -31,7 +32,6 @@ from hapax.telemetry.events import Events
 from hapax.testing.broker import InstantGroup, MemoryBroker, Shift
 from hapax.testing.source import InjectedFault, MemorySource
 from hapax.testing.transaction import MemoryTransaction
-from hapax.wiring.builders import steps
 from hapax.wiring.task import RangeTask
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required

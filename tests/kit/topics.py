@@ -2,9 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -71,20 +71,20 @@ def produce(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None
 
 def produce_committed(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
     """Write records in one transaction, and commit it; return when its markers are written."""
-    name = f"test-{uuid.uuid4().hex}"
-    with transaction(bootstrap_servers, name) as producer:
-        _send(producer, topic, records)
-        producer.commit_transaction(_TIMEOUT_S)
-    _await_markers(bootstrap_servers, name)
+    _produce_and(Producer.commit_transaction, bootstrap_servers, topic, records)
 
 
 def produce_aborted(bootstrap_servers: str, topic: str, *records: bytes | Given) -> None:
     """Write records in one transaction, and abort it; return when its markers are written."""
+    _produce_and(Producer.abort_transaction, bootstrap_servers, topic, records)
+
+
+def _produce_and(end: Any, servers: str, topic: str, records: Sequence[bytes | Given]) -> None:
     name = f"test-{uuid.uuid4().hex}"
-    with transaction(bootstrap_servers, name) as producer:
+    with transaction(servers, name) as producer:
         _send(producer, topic, records)
-        producer.abort_transaction(_TIMEOUT_S)
-    _await_markers(bootstrap_servers, name)
+        end(producer, _TIMEOUT_S)
+    _await_markers(servers, name)
 
 
 def _await_markers(bootstrap_servers: str, transactional_id: str) -> None:

@@ -19,7 +19,7 @@ from functools import partial
 
 import pytest
 
-from tests.mutations import chosen, copied, in_place, outcomes, report, tested
+from tests.mutations import chosen, copied, in_place, outcomes, tested
 from tests.mutations.candidates import ROOT, Mutation
 from tests.mutations.forked import NEW_PROCESS, Broken, Forked, Played
 from tests.mutations.outcomes import Outcome, show
@@ -110,7 +110,7 @@ def _play_copies(todo: list[tuple[Mutation, Chosen]], layer: str, deadline: floa
 def _unsettled(todo: list[Mutation], layer: str) -> list[tuple[Mutation, Chosen]]:
     """Return what is to be played, with its tests; keep that no test reaches the others."""
     kept, reached = outcomes.kept(layer), tested.Reached(layer)
-    killed = {row.id for row in report.rows() if row.outcome in outcomes.KILLED}
+    killed = {row.id for row in outcomes.rows() if row.outcome in outcomes.KILLED}
     found = []
     for mutation in todo:
         past = kept.get(mutation.id)
@@ -128,8 +128,8 @@ def _unsettled(todo: list[Mutation], layer: str) -> list[tuple[Mutation, Chosen]
 
 def _report(options: argparse.Namespace) -> int:
     if options.write:
-        report.write()
-    print(report.tables())  # noqa: T201
+        outcomes.write()
+    print(outcomes.tables())  # noqa: T201
     return 0
 
 

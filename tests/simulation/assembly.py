@@ -182,29 +182,21 @@ class Store:
         self._process = process
         self._claims = claims.seen_by()
 
-    def claim(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Mapping[int, Coordinates]:
+    def claim(self, *request: Any) -> Mapping[int, Coordinates]:
         strike = self._process.struck(CLAIMS, "claim")
         self.ping()
         if strike is not None and strike.kind == "claims" and strike.seconds > 0.5:
             self._claims.lost_answers = 1
-        return self._claims.claim(ids, records, replays, gone)
+        return self._claims.claim(*request)
 
-    def ask(
-        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
-    ) -> Travelling:
+    def ask(self, *request: Any) -> Travelling:
         strike = self._process.struck(CLAIMS, "claim")
         lost = strike is not None and strike.kind == "claims" and strike.seconds > 0.5
 
         def deliver() -> Mapping[int, Coordinates]:
             self.ping()
             self._claims.lost_answers = int(lost)
-            return self._claims.claim(ids, records, replays)
+            return self._claims.claim(*request)
 
         return Travelling(self._world, self._process, deliver)
 

@@ -8,6 +8,7 @@ from hapax.processing.state import State
 
 BYTES_MAX = 400
 OUT, DEAD, RETRY = "out", "dead", "retry"
+INPUTS = ("in", "in2")
 RETRY_PARTITIONS = 4
 """Levels that delays of up to 5 s need."""
 Effect = tuple[str, bytes]

@@ -77,7 +77,7 @@ def describe(schedule: Schedule, kinds: Sequence[str]) -> str:
 def _setting(options: Options) -> list[str]:
     members = "static" if options.static else "dynamic"
     claims = "on" if options.claims else "off"
-    state = ", state" if options.stateful else ""
+    state = f", state of {options.inputs} inputs" if options.stateful else ""
     return [
         f"{options.workers} workers ({members}), {options.partitions} partitions",
         f"{options.group} group, batches of {options.batch_max}, claims {claims}{state}",

@@ -369,6 +369,8 @@ class ConsumerGroup(Group):
         self._seats: dict[str, ConsumerSeat] = {}
         self._owners: dict[TopicPartition, str] = {}
         self._epoch = 0
+        self.together = False
+        """Partitions of one number go to one member, as by the assignor ``range``, one by one."""
 
     # -- clients --------------------------------------------------------------------------
 
@@ -439,7 +441,8 @@ class ConsumerGroup(Group):
         for where in mine:
             if where not in seat.assigned and where not in held:
                 del self._owners[where]
-        for where in [where for where in seat.assigned if where not in seat.target]:
+        most = 1 if self.together else None
+        for where in sorted(seat.assigned.keys() - seat.target)[:most]:
             del seat.assigned[where]
             if where not in held:
                 del self._owners[where]
@@ -453,6 +456,8 @@ class ConsumerGroup(Group):
             if where not in self._owners:
                 self._owners[where] = member_id
                 seat.assigned[where] = seat.epoch
+                if self.together:
+                    break
 
     def _remove(self, member_id: str) -> None:
         if self._seats.pop(member_id, None) is None:
@@ -465,6 +470,9 @@ class ConsumerGroup(Group):
         self.rebalances += 1
         if not self._seats:
             return
-        owned = {each: frozenset(seat.assigned) for each, seat in self._seats.items()}
-        for member_id, target in deal(owned, self._inputs).items():
-            self._seats[member_id].target = frozenset(target)
+        topics = {topic for topic, _number in self._inputs}
+        places = [at for at in self._inputs if not self.together or at[0] == min(topics)]
+        owned = {each: frozenset(places) & {*seat.assigned} for each, seat in self._seats.items()}
+        for member_id, dealt in deal(owned, places).items():
+            whole = ((topic, number) for _first, number in dealt for topic in topics)
+            self._seats[member_id].target = frozenset(whole if self.together else dealt)

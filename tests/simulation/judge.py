@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hapax.core.headers import Retried
 from hapax.core.records import Coordinates, Progress, Record
 from hapax.testing.broker import MemoryBroker
-from tests.simulation.business import DEAD, OUT, RETRY, Effect, event_of, expected
+from tests.simulation.business import DEAD, INPUTS, OUT, RETRY, Effect, event_of, expected
 from tests.simulation.keyed import KEPT_TOPIC, KeptJudge
 
 # -- Records that wait for a later try, held against the promise at every commit -----------
@@ -189,7 +189,7 @@ class Judge:
 
     def _judge_events(self, *, claims: bool, emptied: int) -> None:
         groups: dict[bytes, list[Record]] = defaultdict(list)
-        for record in self._broker.records("in"):
+        for record in [one for topic in INPUTS for one in self._broker.records(topic)]:
             groups[event_of(record.value or b"")].append(record)
         for event, twins in groups.items():
             if event.startswith(b"filter"):

@@ -31,7 +31,7 @@ from hapax.processing.transform import Transformer, TransformForm
 from hapax.state_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryBroker
 from tests.kit.doubles import CrashError
-from tests.simulation.business import BYTES_MAX, DEAD, Effect, keep
+from tests.simulation.business import BYTES_MAX, DEAD, INPUTS, Effect, keep
 from tests.simulation.chance import Strike
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Disks:
             )
         elif form == "foreign":
             wrong = dict.fromkeys(disk.values, msgspec.msgpack.encode(10**6))
-            of = ("another", *IDS[1:]) if strike.way % 0.1 < 0.05 else (*IDS[:2], "recreated")
+            of = ("another", *IDS[1:]) if strike.way % 0.1 < 0.05 else (IDS[0], "recreated", IDS[2])
             rows = {at: msgspec.structs.replace(row, of=of) for at, row in disk.rows.items()}
             disks[name] = Disk(wrong, rows)
         else:
@@ -172,6 +172,7 @@ class SimulatedChangelog:
     """Partitions of it as one process reads them, in small pieces."""
 
     kept_s = KEPT_S
+    ids = staticmethod(lambda: IDS)
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -195,28 +196,38 @@ class SimulatedChangelog:
 
     def _read(self, where: TopicPartition, start: int, end: int) -> Iterator[ChangelogPiece]:
         broker, at = self._world.broker, start
-        log, place = broker.logs[(KEPT_TOPIC, where[1])], f"{where[0]}/{where[1]}/"
+        log = broker.logs[(KEPT_TOPIC, where[1])]
         self._world.count("tails read" if start else "changelogs read")
         while at < end:
             self._ask("read")
             broker.expire()
             found = [one for one in log.fetch(at, PIECE) if one.offset < end]
             if not found and log.stable_end >= end:
-                yield ChangelogPiece({}, end, -1)
+                yield ChangelogPiece({}, end)
                 return
             if not found:
                 continue
             changes = {entry_of(where[1], one.key or b""): one.value for one in found}
-            sources = [(dict(one.headers)["hapax-source"] or b"").decode() for one in found]
-            at = found[-1].offset + 1
-            numbers = [int(each.removeprefix(place)) for each in sources]
-            yield ChangelogPiece(changes, at, max(numbers))
+            at, newest = found[-1].offset + 1, newest_of(found)
+            own = newest.pop(where[0], -1)
+            yield ChangelogPiece(changes, at, own, newest)
 
     def _ask(self, what: str) -> None:
         self._process.at_disk(what)
         self._world.pause(self._process, self._world.latency())
         if self._world.scheduler.now_s < self._world.brokers_away_until_s:
             raise PreflightError(["brokers are away"])
+
+
+def newest_of(changes: Iterable[Record]) -> dict[str, int]:
+    """Return by input the highest offset that changes name."""
+    newest: dict[str, int] = {}
+    for one in changes:
+        for name, value in one.headers:
+            if name == "hapax-source":
+                source = Coordinates.parse((value or b"").decode())
+                newest[source.topic] = max(source.offset, newest.get(source.topic, -1))
+    return newest
 
 
 def compact(broker: MemoryBroker, tombstones: dict[Coordinates, float], now_s: float) -> None:
@@ -356,7 +367,11 @@ def assemble_state(world: World, process: Process, shared: Shared) -> Keyed:
 
     world.placed.append(placed)
     state = KeyedState(
-        store, KEPT_TOPIC, bytes_max=BYTES_MAX, now_ms=lambda: int(world.scheduler.now_s * 1000)
+        store,
+        KEPT_TOPIC,
+        inputs=INPUTS[: world.options.inputs],
+        bytes_max=BYTES_MAX,
+        now_ms=lambda: int(world.scheduler.now_s * 1000),
     )
     changelog = SimulatedChangelog(world, process)
     return Keyed(state, StateHold(cast("Any", shared), state, store, changelog))
@@ -405,7 +420,9 @@ class KeptJudge:
         self._broker = broker
         self._counted: dict[tuple[int, bytes], dict[str, tuple[int, int | None]]] = {}
         self._changelog: dict[bytes, bytes] = {}
-        self._then: dict[TopicPartition, dict[int, dict[bytes, bytes]]] = {}
+        self._then: dict[int, dict[tuple[int, ...], dict[bytes, bytes]]] = {}
+        """By number of a partition, by what is committed of each input."""
+        self._committed: Progress = {}
         self._newest_ms: dict[int, int] = {}
 
     def judge(
@@ -419,12 +436,13 @@ class KeptJudge:
 
         ``effects``: with values as they were written.
         """
-        for record in passed:
+        for record in sorted(passed, key=lambda one: one.coordinates):  # as they were taken
             self._count(record, effects.get(record.coordinates))
         for record in written:
             self._read(record, offsets)
-        for where, offset in offsets.items():
-            self._compare(where, offset)
+        self._committed |= offsets
+        for number in {where[1] for where in offsets}:
+            self._compare(number)
 
     def _count(self, record: Record, effects: list[Effect] | None) -> None:
         newest_ms = self._newest_ms.get(record.partition, 0)
@@ -432,14 +450,20 @@ class KeptJudge:
         unseen = self.filtered and (record.value or b"").startswith(b"filter")
         if (effects is None and not unseen) or (effects and effects[0][0] == DEAD):
             return
-        kept = self._counted.setdefault((record.partition, record.key or b""), {})
-        before = dict(kept)
-        wanted = keep(record, cast("Any", Plain(kept, record.timestamp_ms)), filtered=self.filtered)
+        place, values = (record.partition, record.key or b""), [one[1] for one in effects or []]
+        before, wanted = self._counted.get(place, {}), []
+        # What newer records of another input made expire may be gone already, or be there still.
+        swept = {name: one for name, one in before.items() if (one[1] or newest_ms + 1) > newest_ms}
+        for kept in ({**before}, swept):
+            state = cast("Any", Plain(kept, record.timestamp_ms))
+            self._counted[place] = kept
+            wanted = [one.value for one in keep(record, state, filtered=self.filtered) or []]
+            if values == wanted:
+                break
+        else:
+            self._note("state", f"{record.coordinates}: {values} with what is kept, not {wanted}")
         if kept != before:
             self.reach[(record.topic, record.partition)] = record.offset
-        values = [value for _topic, value in effects or []]
-        if values != [one.value for one in wanted or []]:
-            self._note("state", f"{record.coordinates}: {values} with what is kept, not {wanted}")
 
     def _read(self, record: Record, offsets: Progress) -> None:
         source = Coordinates.parse((dict(record.headers)["hapax-source"] or b"").decode())
@@ -452,38 +476,50 @@ class KeptJudge:
         else:
             self._changelog[entry] = record.value
 
-    def _compare(self, where: TopicPartition, offset: int) -> None:
-        head = where[1].to_bytes(4, "big")
+    def _places(self, number: int) -> list[TopicPartition]:
+        return sorted(where for where in self._broker.inputs if where[1] == number)
+
+    def _compare(self, number: int) -> None:
+        head = number.to_bytes(4, "big")
         there = {at: one for at, one in self._changelog.items() if at.startswith(head)}
-        self._then.setdefault(where, {})[offset] = there
+        at = tuple(self._committed.get(where, 0) for where in self._places(number))
+        self._then.setdefault(number, {})[at] = there
         wanted = {
-            prefix_of(number, key) + name.encode(): encoded(*found)
-            for (number, key), kept in self._counted.items()
+            prefix_of(partition, key) + name.encode(): encoded(*found)
+            for (partition, key), kept in self._counted.items()
             for name, found in kept.items()
-            if number == where[1]
+            if partition == number
         }
         for entry in wanted.keys() - there.keys():
             due = due_ms(wanted[entry])
-            if due is not None and due <= self._newest_ms.get(where[1], 0):
+            if due is not None and due <= self._newest_ms.get(number, 0):
                 del wanted[entry]  # it was swept, as it may be
         if wanted != there:
             wrong = {
-                at: (wanted.get(at), there.get(at))
-                for at in wanted.keys() | there.keys()
-                if wanted.get(at) != there.get(at)
+                entry: (wanted.get(entry), there.get(entry))
+                for entry in wanted.keys() | there.keys()
+                if wanted.get(entry) != there.get(entry)
             }
-            self._note("state", f"{where} at {offset}: not this but that is kept: {wrong}")
+            self._note("state", f"partition {number} at {at}: not this but that is kept: {wrong}")
 
-    def hold(self, where: TopicPartition, row: StatePosition, disk: Disk) -> None:
+    def hold(self, where: TopicPartition, _row: StatePosition, disk: Disk) -> None:
         """Hold what a store has of a partition against the changelog of then."""
-        if row.input is None or row.of != IDS:
+        places = self._places(where[1])
+        rows = [disk.rows.get(place) for place in places]
+        held = [row.input for row in rows if row and row.input is not None and row.of == IDS]
+        if len(held) < len(places):
             return
-        log, then = self._broker.logs[where], self._then.get(where, {})
-        before = max((at for at in then if at <= row.input), default=0)
-        if any(log.at(offset) for offset in range(before, row.input)):
-            self._note("store", f"{where}: a store is at {row.input}, the group at {before}")
+        then = {tuple(0 for _ in places): dict[bytes, bytes](), **self._then.get(where[1], {})}
+        known = [at for at in then if all(map(self._reaches, places, at, held))]
+        if not known:
+            self._note("store", f"{where}: a store is at {held}, the group at {[*then]}")
             return
         head = where[1].to_bytes(4, "big")
         there = {at: one for at, one in disk.values.items() if at.startswith(head)}
-        if there != then.get(before, {}):
-            self._note("store", f"{where}: a store at {row.input} differs from the changelog")
+        if there != then[known[-1]]:
+            self._note("store", f"{where}: a store at {held} differs from the changelog")
+
+    def _reaches(self, where: TopicPartition, at: int, held: int) -> bool:
+        """Whether no record is between what was committed and what a store holds."""
+        log = self._broker.logs[where]
+        return not any(log.at(offset) for offset in range(min(at, held), max(at, held)))

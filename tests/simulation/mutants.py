@@ -267,7 +267,7 @@ def abort_after_a_commit_without_answer(commit: Any, self: MemoryTransaction) ->
         raise BatchAbortedError("rolled back, surely") from error
 
 
-@in_place_of(MemoryClaims, "claim")
+@in_place_of(MemoryClaims, "_claimed")
 def our_own_claim_is_a_duplicate(
     claim: Any, self: MemoryClaims, ids: Any, records: Any, *rest: Any
 ) -> Any:
@@ -327,7 +327,7 @@ def claims_go_into_the_oldest_generation(newest: Any, self: MemoryClaims) -> Any
     return self._living()[-1][1]
 
 
-@in_place_of(MemoryClaims, "claim")
+@in_place_of(MemoryClaims, "_claimed")
 def a_claim_that_is_found_gets_the_owner_that_asks(
     claim: Any, self: MemoryClaims, ids: Any, records: Any, replays: Any, *rest: Any
 ) -> Any:
@@ -403,7 +403,7 @@ MUTANTS = {
     ),
     "no put back while claims are away": Mutant(no_put_back_while_claims_are_away, LOST, seed=323),
     "twins are not dropped": Mutant(
-        replaced(MemoryClaims, "claim", lambda _self, *_claims: {}), ("repeated",)
+        replaced(MemoryClaims, "_claimed", lambda _self, *_claims: {}), ("repeated",)
     ),
     "the generation of claims before is not asked": Mutant(
         replaced(MemoryClaims, "_found", lambda self, claim: self._newest().get(claim)),
@@ -474,6 +474,12 @@ MUTANTS = {
     ),
     "a store of another incarnation is read on": Mutant(
         in_place_of(state_restore, "_usable")(another_incarnation), KEPT, seed=7
+    ),
+    "a change names only its own input": Mutant(
+        replaced(KeyedState, "_name_newest", lambda *_: None), KEPT, seed=6312
+    ),
+    "the state of one input is where another is": Mutant(
+        replaced(KeyedState, "together", lambda _self, places: {*places}), KEPT, seed=970
     ),
     "outputs leave in another order": Mutant(outputs_leave_in_another_order, ("order",)),
 }

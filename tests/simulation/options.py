@@ -54,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quiet_s         no fault strikes in the second half of each such time; 0: no rest
     window          calls in flight at most; 0: one record after the other
     stateful        business code keeps state, and the group is moved back at the end
+    inputs          topics whose partitions of one number share that state: one or two
     """
 
     partitions: int = 1
@@ -77,6 +78,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     later: bool = False
     window: int = 0
     stateful: bool = False
+    inputs: int = 1
+
+    @property
+    def filtered(self) -> bool:
+        """Whether what leaves no output changes the state: where each effect can be told."""
+        return not self.claims and self.inputs == 1
 
 
 def draw(random: Random) -> Options:
@@ -111,8 +118,9 @@ def draw(random: Random) -> Options:
     more = tuple(random.sample(KEPT_FAULTS, random.randrange(4)))
     others = options.faults if random.random() < 0.6 else ("crash",)
     batch_max = random.randrange(1, 4)
+    inputs = 2 if group == "consumer" and random.random() < 0.6 else 1
     return msgspec.structs.replace(
-        options, stateful=True, faults=(*others, *more), batch_max=batch_max
+        options, stateful=True, faults=(*others, *more), batch_max=batch_max, inputs=inputs
     )
 
 

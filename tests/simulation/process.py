@@ -188,7 +188,7 @@ class Process:
 
     def work_and_keep(self, record: Record, state: State[Any]) -> Any:
         self._meet(record)
-        return business.keep(record, state, filtered=not self._world.options.claims)
+        return business.keep(record, state, filtered=self._world.options.filtered)
 
     def work(self, record: Record) -> Any:
         self._meet(record)

@@ -16,7 +16,8 @@ from tests.simulation.play import fails, found_by, play, shrink
 from tests.simulation.spool.mutants import MUTANTS as SPOOL_MUTANTS
 from tests.simulation.spool.play import WrongError, play as play_spool
 
-SCHEDULES = of_this_turn(400, 2000)
+SCHEDULES = (*of_this_turn(400, 2000), 41_004_223)
+"""The last: a duplicate that was called while claims were away, refused, and known as one then."""
 REPLAYED = of_this_turn(20, 60)
 
 

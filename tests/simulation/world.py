@@ -14,10 +14,10 @@ from greenlet import greenlet  # type: ignore[import-untyped]
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.ports import Clock
 from hapax.core.records import Coordinates, Message, Record, TopicPartition
-from hapax.testing.broker import MemoryBroker
+from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims
 from tests.kit.doubles import CrashError
-from tests.simulation.business import BYTES_MAX, RETRY, RETRY_PARTITIONS, event_of, refused
+from tests.simulation.business import BYTES_MAX, INPUTS, RETRY, RETRY_PARTITIONS, event_of, refused
 from tests.simulation.chance import Chance, Strike
 from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing
 from tests.simulation.judge import Judge
@@ -75,8 +75,8 @@ class World:
 
     def _build(self) -> None:
         options, clock = self.options, self.scheduler
-        topics = {"in": options.partitions, "out": 2, "dead": 1}
-        inputs = ["in"]
+        inputs = [*INPUTS[: options.inputs]]
+        topics = {**dict.fromkeys(inputs, options.partitions), "out": 2, "dead": 1}
         if options.later:
             topics[RETRY] = RETRY_PARTITIONS
             inputs.append(RETRY)
@@ -98,6 +98,7 @@ class World:
             )
         else:
             self.group = ConsumerGroup(self.broker.inputs, clock, timing)
+            self.group.together = options.inputs > 1
         self.broker.group = self.group
         self.claims = _aged_claims(clock) if options.claims else None
         self._clock_moves = 0
@@ -107,7 +108,7 @@ class World:
         self.placed: list[Callable[[tuple[str, int], int, int], None]] = []
         if options.stateful:
             self.judge.kept = self.kept
-            self.kept.filtered = not options.claims
+            self.kept.filtered = options.filtered
             self._produce = self.broker.produce
             self.broker.produce = self._produce_kept  # type: ignore[method-assign] # of this one
         events = Counter(event_of(value) for item in options.items for value in item.values)
@@ -243,13 +244,13 @@ class World:
         return all(
             committed.get(where, 0) == log.end
             for where, log in self.broker.logs.items()
-            if where[0] in {"in", RETRY}
+            if where[0] in {*INPUTS, RETRY}
         )
 
     # -- upstream -------------------------------------------------------------------------
 
     def _write(self, number: int, item: Item) -> None:
-        log = self.broker.logs[("in", item.partition)]
+        log = self._log(number)
         producer = None if item.end == "plain" else f"upstream-{number}"
         for value in item.values:
             headers = (("id", event_of(value)),)
@@ -260,11 +261,16 @@ class World:
         if producer is None:
             self._upstream -= 1
         else:
-            self._at(self.scheduler.now_s + item.open_s, lambda: self._finish(item, producer))
+            self._at(self.scheduler.now_s + item.open_s, partial(self._finish, number, producer))
 
-    def _finish(self, item: Item, producer: str) -> None:
-        self.broker.logs[("in", item.partition)].mark(producer, commit=item.end == "commit")
+    def _finish(self, number: int, producer: str) -> None:
+        commit = self.options.items[number].end == "commit"
+        self._log(number).mark(producer, commit=commit)
         self._upstream -= 1
+
+    def _log(self, number: int) -> MemoryLog:
+        topic = INPUTS[number % self.options.inputs]
+        return self.broker.logs[(topic, self.options.items[number].partition)]
 
     # -- processes ------------------------------------------------------------------------
 

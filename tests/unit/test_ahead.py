@@ -1,6 +1,6 @@
 """The claim of the next batch travels while one is in work: when, and what becomes of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -26,11 +26,10 @@ class Claims(MemoryClaims):
         self.wait: Callable[[float], object] = self.clock.wait
         self.notes: list[tuple[str, int]] = []
 
-    def ask(
-        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
-    ) -> Any:
-        self.notes.append(("ask", records[0].offset))
-        return Asked(self, records[0].offset, super().ask(ids, records, replays))
+    def ask(self, *request: Any) -> Any:
+        first = request[1][0].offset
+        self.notes.append(("ask", first))
+        return Asked(self, first, super().ask(*request))
 
 
 class Asked:

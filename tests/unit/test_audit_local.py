@@ -14,9 +14,9 @@ from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit import topics as audit_topics
 from hapax.operations.audit.judgement import View, named_topics
 from hapax.operations.audit.local import LocalAudit
-from hapax.operations.audit.result import NAMES, Compare, IncompleteError, Scope
+from hapax.operations.audit.result import NAMES, IncompleteError
 from tests.kit import histories
-from tests.kit.audited import judged_here
+from tests.kit.audited import judged_here, scope_of
 from tests.kit.commands import output_of
 from tests.kit.histories import PLANTED, planted
 from tests.unit.test_settings import REQUIRED
@@ -103,17 +103,8 @@ def test_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch):
 )
 def test_a_planted_anomaly_is_found_by_its_name_and_nothing_else_is(name, plant):
     for history, number in planted(plant, 2):
-        inputs, effects, input_bounds, output_bounds = histories.rows([history])
-        scope = Scope(
-            app="a",
-            inputs=input_bounds,
-            outputs=output_bounds,
-            claimed=True,
-            known=True,
-            compare=Compare.VALUES,
-            examples_max=3,
-        )
-        totals = judged_here(inputs, effects, scope).totals
+        inputs, effects, reads, writes = histories.rows([history])
+        totals = judged_here(inputs, effects, scope_of(reads, writes)).totals
         assert {one: totals[one] for one in NAMES if totals.get(one)} == {name: number}
 
 

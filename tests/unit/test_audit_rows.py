@@ -5,7 +5,7 @@ import pytest
 from hapax import Output, Record, RetryLater
 from hapax.core.headers import Retried
 from hapax.kafka.read.range_reader import ReadRecord
-from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
+from hapax.operations.audit.result import Compare, InputBounds, OutputBounds
 from hapax.operations.audit.rows import (
     DEAD_SLOT,
     MOVED_ON,
@@ -20,7 +20,7 @@ from hapax.operations.audit.rows import (
 )
 from hapax.processing.retry_later import Retrying, RetryTopic
 from hapax.processing.transform import Transformer
-from tests.kit.audited import judged_here
+from tests.kit.audited import judged_here, scope_of
 
 PLACES = {("in", 0): 0, ("in", 1): 1}
 
@@ -198,14 +198,7 @@ def counts_of(*slots: tuple[int, int]) -> dict[str, int]:
     """Return what a record comes to that asks for one output and has these slots and parts."""
     bounds = InputBounds(topic="in", partition=0, low=0, start=0, until=5, committed=5, end=5)
     lane = OutputBounds(topic="out", partition=0, low=0, settled=9, end=9, high=9)
-    scope = Scope(
-        app="app",
-        inputs=[bounds],
-        outputs=[lane],
-        claimed=False,
-        known=True,
-        compare=Compare.COUNTS,
-    )
+    scope = scope_of([bounds], [lane], claimed=False, compare=Compare.COUNTS)
     given_ = (0, *InputRow(1, True, number_of(0, 1), None, 1, None, None), None)  # noqa: FBT003
     effects = [
         (0, at, 0, 1, *one, None, False, None, None, None, None) for at, one in enumerate(slots)

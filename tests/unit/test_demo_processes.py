@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hapax.demo import spark
-from hapax.demo.spark import LiveProcess, SparkApplication, of_session, python_workers, send
+from hapax.demo.spark import SparkApplication, of_session, python_workers, send
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
 
@@ -52,21 +52,12 @@ def test_a_session_has_its_living_processes_and_no_others(tmp_path):
     )
     (proc / "9").mkdir()  # it ended since the folder was listed
     (proc / "uptime").touch()
-    assert of_session(5, proc) == [
-        LiveProcess(5, 1, b"python\0"),
-        LiveProcess(6, 5, b"java\0"),
-        LiveProcess(10, 6, b"sh\0"),
-    ]
+    assert of_session(5, proc) == {5: (1, b"python\0"), 6: (5, b"java\0"), 10: (6, b"sh\0")}
 
 
 def test_python_workers_are_those_that_the_pool_has_forked():
-    family = [
-        LiveProcess(5, 1, b"python\0-m\0service\0run\0"),
-        LiveProcess(6, 5, b"java\0org.apache.spark.deploy.SparkSubmit\0"),
-        LiveProcess(7, 6, POOL),
-        LiveProcess(8, 7, POOL),
-        LiveProcess(9, 7, POOL),
-    ]
+    driver, java = b"python\0-m\0service\0run\0", b"java\0org.apache.spark.deploy.SparkSubmit\0"
+    family = {5: (1, driver), 6: (5, java), 7: (6, POOL), 8: (7, POOL), 9: (7, POOL)}
     assert python_workers(family) == [8, 9]
 
 
@@ -92,11 +83,11 @@ def started(tmp_path):
 
 
 def alive(pid: int, session: int) -> bool:
-    return pid in {process.pid for process in of_session(session)}
+    return pid in of_session(session)
 
 
 def states(session: int) -> set[bytes]:
-    stats = [Path("/proc", str(one.pid), "stat").read_bytes() for one in of_session(session)]
+    stats = [Path("/proc", str(pid), "stat").read_bytes() for pid in of_session(session)]
     return {line.rpartition(b") ")[2].split()[0] for line in stats}
 
 
@@ -109,7 +100,7 @@ def test_a_kill_ends_the_driver_and_all_it_started_and_is_ours_if_it_had_not_end
         send(session, signal.SIGTERM)
         assert application.wait() == 0
     assert application.kill() is not ended
-    assert of_session(session) == []
+    assert of_session(session) == {}
 
 
 def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started):
@@ -131,7 +122,7 @@ def test_what_a_driver_leaves_behind_is_named_and_can_be_ended(started, monkeypa
     assert "signal.pause" in left
     assert alive(child, session)
     application.kill()
-    assert of_session(session) == []
+    assert of_session(session) == {}
 
 
 def test_what_is_frozen_ends_with_the_demo_however_the_demo_ends(started):
@@ -141,4 +132,4 @@ def test_what_is_frozen_ends_with_the_demo_however_the_demo_ends(started):
     application._watchdog.close()
     await_(lambda: not alive(child, session), 30, lambda: str(of_session(session)))
     assert application.wait() == -signal.SIGKILL
-    assert of_session(session) == []
+    assert of_session(session) == {}

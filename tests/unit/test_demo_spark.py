@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hapax.commands.demo import demo, figures, sentences, table
 from hapax.demo import faults, spark
 from hapax.demo.faults import DemoFault
-from hapax.demo.spark import HandOver, LiveProcess, SparkApplication, freeze_in_range, lane_is_back
+from hapax.demo.spark import HandOver, SparkApplication, freeze_in_range, lane_is_back
 from hapax.demo.stage import DemoError
 from hapax.demo.story import DemoSummary, DemoVerdict, verdict_of
 from hapax.operations.audit.result import NAMES, Audit, OutputBounds, OutputFindings
@@ -133,9 +133,8 @@ class Family(SparkApplication):
     def resume(self) -> None:
         self.frozen = frozenset()
 
-    def _family(self) -> list[LiveProcess]:
-        pool = LiveProcess(9, 1, b"pyspark.daemon")
-        return [pool, *(LiveProcess(pid, 9, b"pyspark.daemon") for pid in self.workers)]
+    def _family(self) -> dict[int, tuple[int, bytes]]:
+        return {9: (1, b"pyspark.daemon")} | dict.fromkeys(self.workers, (9, b"pyspark.daemon"))
 
 
 def stage_with(looks: Iterator[dict[Any, Any]], family: Family, monkeypatch: Any) -> Any:

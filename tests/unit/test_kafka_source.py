@@ -367,9 +367,12 @@ def test_a_beginning_that_may_have_been_committed_twice_costs_the_member(monkeyp
     assert caught.value.explained
 
 
-@pytest.mark.parametrize(("offsets", "known"), [({}, False), ({P1: 0}, True)])
-def test_a_group_is_known_by_any_of_its_offsets(kafka, consumer, offsets, *, known):
-    consumer.offsets = offsets
+@pytest.mark.parametrize(("text", "known"), [("", False), ("hapax cluster=one", True)])
+def test_a_group_is_known_by_any_of_its_offsets_that_hapax_has_committed(
+    kafka, consumer, text, *, known
+):
+    assert kafka.group_knows() is False
+    consumer.offsets, consumer.words = {P1: 0}, {P1: text}
     assert kafka.group_knows() is known
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
+from hapax.core.ports import send_progress
 from hapax.kafka.produce import (
     call_timeout,
     producer as kafka_producer,
@@ -20,7 +21,6 @@ from hapax.kafka.produce import (
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.transaction import KafkaTransaction
-from hapax.processing.exactly_once import send_progress
 from tests.kit.producers import (
     FakeProducer,
     commit_of,

@@ -13,7 +13,7 @@ from hapax.core.records import Output
 from hapax.processing.keyed_state import KeyedState, MemoryState
 from hapax.processing.plan import Plan
 from hapax.processing.state import EXPIRES, changelog_key, entry_of, prefix_of
-from hapax.processing.transform import form_of
+from hapax.processing.transform import Transformer, form_of
 from hapax.testing import Pipeline
 from tests.kit import keeping
 from tests.kit.keeping import count, gaps
@@ -125,12 +125,50 @@ def test_a_name_that_cannot_be_one_makes_a_dead_letter(name):
     assert "is no name of a state" in refusal(named)
 
 
-def test_what_cannot_be_written_makes_a_dead_letter():
+def test_what_cannot_be_written_or_read_again_makes_a_dead_letter():
     def odd(record: Record, state: State) -> Output:
         state.set("n", object())
         return Output(b"x")
 
+    def other(record: Record, state: State[int]) -> Output:
+        state.set("n", 1.5)  # type: ignore[arg-type]
+        return Output(b"x")
+
     assert "cannot be kept" in refusal(odd)
+    assert "Expected `int`, got `float`" in refusal(other)
+
+
+def test_a_state_that_outlives_its_call_changes_nothing():
+    kept: list[State[Any]] = []
+
+    def keep(record: Record, state: State) -> Output:
+        kept.append(state)
+        kept[0].set("n", record.key)
+        return Output(b"x")
+
+    pipeline = Pipeline(keep)
+    assert run(pipeline, (b"a", b"x"), (b"b", b"x")) == [b"x"]
+    assert (pipeline.state(b"a"), pipeline.state(b"b")) == ({"n": b"a"}, {})
+    with pytest.raises(RuntimeError, match="the call that was given this one has ended"):
+        kept[0].get("n")
+
+
+def test_each_input_is_named_although_another_changes_the_same_after_it():
+    store, places = MemoryState(), [("input", 0), ("other", 0)]
+    state = KeyedState(store, "app-state", inputs=["input", "other"])
+    records = [Record(*where, 4, b"a", b"x") for where in places]
+    ends = dict.fromkeys(places, 5)
+    both = Batch(records, dict.fromkeys(places, 4), ends)
+    store.progress |= dict.fromkeys(places, 4)
+    state.unread(dict.fromkeys(places, 4))
+    state.begin(both, dict)
+    calls = Transformer(state.bound(form_of(count), lambda form: form).function, 1)
+    results = [calls.apply(record) for record in records]
+    state.plan(plan := Plan([], ends, []), both, results)
+    state.settle(ends)
+    assert store.newest == dict.fromkeys(places, 4)
+    named = [value for name, value in plan.messages[-1].headers if name == "hapax-source"]
+    assert named == [b"input/0/4", b"other/0/4"]
 
 
 def test_only_a_second_parameter_of_this_name_is_the_state():

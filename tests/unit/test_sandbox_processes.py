@@ -8,7 +8,7 @@ import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
 from hapax.sandbox import archiving, jars, machine
-from hapax.sandbox.archiving import archive_kafka, archive_spark
+from hapax.sandbox.archiving import archive_kafka
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -122,7 +122,6 @@ def archive(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars, "fetched", lambda _lock: tmp_path)
     monkeypatch.setattr(machine, "classes_of_jars", lambda _folder: found)
-    monkeypatch.setattr(machine, "classes_of_spark", lambda: found)
     return found
 
 
@@ -143,17 +142,11 @@ def writing(calls: list[Recorded], error: SandboxError | None = None) -> Callabl
     return run
 
 
-KINDS = pytest.mark.parametrize(
-    ("make", "run"), [(archive_kafka, "_run_kafka"), (archive_spark, "_run_spark")]
-)
-
-
-@KINDS
-def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
+def test_an_archive_is_made_once_and_then_used(archive, monkeypatch):
     calls: list[Recorded] = []
-    monkeypatch.setattr(archiving, run, writing(calls))
+    monkeypatch.setattr(archiving, "_run_kafka", writing(calls))
     assert machine.class_options(archive) == ()
-    assert make() == make() == archive
+    assert archive_kafka() == archive_kafka() == archive
     assert len(calls) == 1
     assert f"-XX:SharedArchiveFile={archive}" in machine.class_options(archive)
     assert list(archive.parent.iterdir()) == [archive]
@@ -167,15 +160,14 @@ def test_an_archive_is_made_once_and_then_used(make, run, archive, monkeypatch):
         (writing([]), True, "archives cannot be written"),
     ],
 )
-@KINDS
 def test_an_archive_that_was_not_made_is_named_and_not_kept(
-    make, run, archive, monkeypatch, fake, said, *, is_blocked
+    archive, monkeypatch, fake, said, *, is_blocked
 ):
-    monkeypatch.setattr(archiving, run, fake)
+    monkeypatch.setattr(archiving, "_run_kafka", fake)
     if is_blocked:
         archive.parent.touch()
     with pytest.raises(SandboxError, match=said):
-        make()
+        archive_kafka()
     assert is_blocked or list(archive.parent.iterdir()) == []
 
 
@@ -183,7 +175,7 @@ def test_archives_of_environments_that_are_gone_do_not_pile_up(archive, monkeypa
     archive.parent.mkdir()
     for number in range(6):
         (archive.parent / f"{number}.jsa").touch()
-    monkeypatch.setattr(archiving, "_run_spark", writing([]))
-    archive_spark()
+    monkeypatch.setattr(archiving, "_run_kafka", writing([]))
+    archive_kafka()
     assert archive.exists()
     assert len(list(archive.parent.iterdir())) == 4

@@ -148,17 +148,26 @@ SECRETS = {
     "HAPAX_DEDUP__KEY_PASSWORD",
     "HAPAX_REGISTRY__PASSWORD",
     "HAPAX_REGISTRY__TOKEN",
+    "HAPAX_REGISTRY__OAUTH_CLIENT_SECRET",
     "HAPAX_REGISTRY__KEY_PASSWORD",
 }
 
-LOGIN = {"HAPAX_REGISTRY__USER": "reader"}
-"""Needs a password."""
+OF_TOKENS = (
+    "OAUTH_TOKEN_URL",
+    "OAUTH_CLIENT_ID",
+    "OAUTH_SCOPE",
+    "LOGICAL_CLUSTER",
+    "IDENTITY_POOL",
+)
+LOGINS = {f"HAPAX_REGISTRY__{name}" for name in ("USER", *OF_TOKENS)}
+"""A request has one of them, and each needs a secret."""
 
 MAY_HOLD_SECRETS = {
     "HAPAX_KAFKA__PROPERTIES",
     "HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_URL",
     "HAPAX_OUTPUT__KAFKA__PROPERTIES",
     "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_TOKEN_URL",
+    "HAPAX_REGISTRY__OAUTH_TOKEN_URL",
     "HAPAX_SPARK__PROPERTIES",
 }
 
@@ -198,7 +207,7 @@ def test_attributes_carry_units():
 def test_every_variable_is_read():
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
     msk = {*MSK, "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION"}
-    alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | LOGIN.keys() | msk
+    alone = PIPELINE.keys() | LATER.keys() | TARGET.keys() | LOGINS | msk
     assert effective.keys() == ELSEWHERE.keys() | SECRETS | alone
     assert {name: effective[name] for name in ELSEWHERE} == ELSEWHERE
 

@@ -54,6 +54,20 @@ def test_a_static_name_does_not_go_with_the_consumer_protocol():
     assert (settings.group.protocol, settings.dedup.redis_url) == ("consumer", None)
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("OAUTH_TOKEN_URL=http://t OAUTH_CLIENT_ID=c", "OAUTH_CLIENT_SECRET"),
+        ("OAUTH_SCOPE=read", "OAUTH_TOKEN_URL"),
+        ("TOKEN=t USER=u PASSWORD=p", "one login"),
+        ("LOGICAL_CLUSTER=lsrc-1 USER=u PASSWORD=p", "OAUTH_TOKEN_URL"),
+    ],
+)
+def test_a_registry_has_one_login_with_all_that_it_needs(given, named):
+    words = " ".join(f"REGISTRY__{word}" for word in given.split())
+    assert named in problems(**variables(words))[0]
+
+
 LOGIN = {f"{SECURITY}USERNAME": "u", f"{SECURITY}PASSWORD": "hunter2"}
 OAUTH = {
     f"{SECURITY}OAUTH_TOKEN_URL": "https://login.example/token",

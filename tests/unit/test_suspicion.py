@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
 from hapax.core.offset_commit import CommittedMetadata, Mark
 from hapax.core.ports import Changes
@@ -80,6 +81,17 @@ def test_a_record_that_kills_its_process_is_a_dead_letter_after_at_most_three_de
     error = dict(letter.headers)["hapax-error"] or b""
     assert error.startswith(b"Killed: killed its process ")
     assert b"SIGSEGV" in error
+
+
+def test_a_process_that_ends_for_a_mistake_of_its_function_did_not_die_of_a_record():
+    pipeline = Pipeline(transform=lambda _record: {"no": "format"}, marked=True)
+    pipeline.write(b"a")
+    for _start in range(3):
+        with pytest.raises(ConfigurationError):
+            pipeline.run()
+        pipeline.broker.group.expel("w")
+        pipeline.start("w")
+    assert pipeline.told.of("records_isolated") == []
 
 
 def test_suspects_stay_so_while_a_fetch_brings_nothing(monkeypatch):

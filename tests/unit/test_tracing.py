@@ -45,6 +45,10 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
+def core_of(**given: Any) -> Any:
+    return SimpleNamespace(**{"ask": None, "admit": None, "end": None, **given})
+
+
 class Spans:
     """A provider, and the spans that ended there."""
 
@@ -53,8 +57,10 @@ class Spans:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
-    def core(self, core: Any) -> TracedCore:
-        return TracedCore(core, self.provider, {"messaging.client.id": "shop-shop-0"})
+    def core(self, core: Any = None, **given: Any) -> TracedCore:
+        return TracedCore(
+            core or core_of(**given), self.provider, {"messaging.client.id": "shop-shop-0"}
+        )
 
     @property
     def ended(self) -> Sequence[ReadableSpan]:
@@ -135,8 +141,8 @@ def test_a_transaction_is_one_span_with_the_words_of_the_conventions_that_its_li
 def test_a_batch_of_one_partition_names_it_and_one_of_several_topics_none(
     spans, first, name, partition
 ):
-    core = SimpleNamespace(run=lambda *_: run(filled()))
-    spans.core(core).run(Batch([record()], first, dict.fromkeys(first, 1)), {}, 1)
+    core = spans.core(run=lambda *_: run(filled()))
+    core.run(Batch([record()], first, dict.fromkeys(first, 1)), {}, 1)
     assert spans.one.name == name
     attributes = spans.one.attributes or {}
     assert attributes.get("messaging.destination.partition.id") == partition
@@ -158,7 +164,7 @@ def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(spans, e
         raise error
 
     with pytest.raises(type(error)) as caught:
-        spans.core(SimpleNamespace(run=fail)).run(Batch([record()], {("in", 0): 0}, {}), {}, 2)
+        spans.core(run=fail).run(Batch([record()], {("in", 0): 0}, {}), {}, 2)
     assert caught.value is error
     span = spans.one
     assert (span.attributes or {})["hapax.outcome"] == outcome
@@ -184,9 +190,7 @@ def test_spans_of_business_code_are_children_of_the_transaction(spans):
 
 def test_progress_alone_is_no_span(spans):
     ended: list[object] = []
-    spans.core(SimpleNamespace(end=lambda progress, _marks: ended.append(progress))).end(
-        {("in", 0): 7}
-    )
+    spans.core(end=lambda progress, *_marks: ended.append(progress)).end({("in", 0): 7})
     assert ended == [{("in", 0): 7}]
     assert spans.ended == ()
 
@@ -290,7 +294,7 @@ def unset(monkeypatch):
 
 def test_where_tracing_is_on_the_core_runs_within_spans_of_one_provider(unset, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    core: Any = object()
+    core = core_of()
     on = settings(TELEMETRY__TRACING="on")
     of_a_worker, of_a_lane = traced(on, core), traced(on, core, "shop/shop-0/3")
     assert isinstance(of_a_worker, TracedCore)

@@ -53,6 +53,7 @@ from hapax.claims.redis_script import (
 )
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, OtherClusterError
+from hapax.core.ports import Claims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Coordinates, Record
 
 
-class RedisClaims:
+class RedisClaims(Claims):
     """Claims in one Redis, in the primary that sentinels name, or in one node of a cluster."""
 
     def __init__(
@@ -93,21 +94,6 @@ class RedisClaims:
     @cluster_id.setter
     def cluster_id(self, value: str | None) -> None:
         self._store.cluster_id = value
-
-    def claim(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Mapping[int, Coordinates]:
-        """Claim all ids in one round trip, see ``ports.Claims``.
-
-        A record that is twice in one batch, or two replays of one original, have the same
-        owner: both belong to the caller, as they would be in two batches. Raises
-        OtherClusterError when the claims are of another Kafka cluster; nothing is claimed then.
-        """
-        return self.ask(ids, records, replays, gone).answer()
 
     def ask(
         self,

@@ -279,7 +279,7 @@ class Request:
             self._send()
 
     def answer(self) -> Mapping[int, Coordinates]:
-        """Return the owners of ids that others own; see ``ports.Claims.claim``."""
+        """Return the owners of ids that others own; see ``ports.Asked.answer``."""
         if not self._ids:
             return {}
         found = self.found()

@@ -136,9 +136,8 @@ def sentences(audit: Audit) -> list[str]:
         first = "Nothing to judge: no record is below a committed offset."
     elif unknown:
         # Without the transform it is not known whether they should have had an effect.
-        explain = "only the transform can explain: audit without --no-transform"
-        if audit.state is not None:
-            explain = "calls in order alone can explain"
+        explain = "only the transform can explain"
+        explain += "" if audit.state else ": audit without --no-transform"
         first = (
             f"Not refuted: {records:,} records judged; {unknown:,} of them have no effect, which"
             f" {explain}."

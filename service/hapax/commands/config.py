@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -14,6 +15,31 @@ from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
     from hapax.settings import Settings
+    from hapax.settings.base import Variable
+
+_INTRODUCTION: Final = """\
+# Settings
+
+<!-- Written by `hapax config reference --format markdown`; a test compares. -->
+
+The service reads its environment and nothing else.
+`hapax config check` names every mistake at once, `hapax config show` prints what is in force and \
+where it is from.
+
+- Durations carry their unit: `250ms`, `1.5s`, `5m`, `24h`, `7d`.
+- Sizes are `16MiB` (2^20), `1MB` (10^6) or a plain number of bytes.
+- An empty variable is an unset one.
+- Whatever may hold a secret can also be read from a file, which the variable with `_FILE` names; \
+line breaks at the end are dropped. Only one of the two may be set.
+- A variable that begins with `HAPAX_` and that nothing reads is an error, except those that \
+Kubernetes sets for a service of that name.
+"""
+_OUTPUT_SECURITY: Final = """
+## Output kafka security
+
+`HAPAX_OUTPUT__KAFKA__SECURITY__…`: the variables of [Kafka security](#kafka-security), with the \
+same defaults, for the cluster of the outputs.
+"""
 
 app = typer.Typer(name="config", help="Show, check and explain the settings.", no_args_is_help=True)
 
@@ -89,8 +115,6 @@ def reference(
     as_json: screen.JsonFlag = False,
 ) -> None:
     """Print all variables with meaning, default and what is allowed."""
-    from hapax.settings.reference import markdown, rows
-
     if as_json or form == "json":
         screen.print_json(rows())
     elif form == "markdown":
@@ -99,3 +123,47 @@ def reference(
         names = ("variable", "meaning", "default", "allowed")
         plain = [{name: row[name].replace("`", "") for name in names} for row in rows()]
         screen.show(plain, {name: itemgetter(name) for name in names})
+
+
+def rows() -> list[dict[str, str]]:
+    """Return one row per variable: variable, meaning, default, allowed, and file for secrets."""
+    from hapax.settings.model import VARIABLES
+
+    return [_row(variable) for variable in VARIABLES]
+
+
+def markdown() -> str:
+    from hapax.settings.model import VARIABLES
+
+    parts = [_INTRODUCTION]
+    for group, members in groupby(VARIABLES, key=lambda variable: variable.path[:-1]):
+        title = " ".join(group).replace("_", " ").capitalize() or "Pipeline"
+        if group == ("output", "kafka", "security"):
+            parts.append(_OUTPUT_SECURITY)
+            continue
+        parts.append(
+            f"\n## {title}\n\n| variable | meaning | default | allowed |\n|---|---|---|---|\n"
+        )
+        parts.extend(_line(_row(variable)) for variable in members)
+    return "".join(parts)
+
+
+def _row(variable: Variable) -> dict[str, str]:
+    row = {
+        "variable": variable.name,
+        "meaning": variable.meaning,
+        "default": "required" if variable.default is None else variable.default,
+        "allowed": variable.form.allowed,
+    }
+    if variable.file_name is not None:
+        row["file"] = variable.file_name
+    return row
+
+
+def _line(row: dict[str, str]) -> str:
+    default = row["default"]
+    if default not in {"required", "unset"} and "`" not in default:
+        default = f"`{default}`"
+    allowed = row["allowed"].replace(" · ", ", ")
+    variable = f"`{row['variable']}`" + (f", `{row['file']}`" if "file" in row else "")
+    return f"| {variable} | {row['meaning']} | {default} | {allowed} |\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import typer
 
-from hapax.commands.screen import interruptible, judged, require_tools
+from hapax.commands.screen import ProgressLine, interruptible, judged, require_tools, say
 from hapax.core.errors import HapaxError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hapax.demo.stage import Stage
     from hapax.demo.story import DemoSummary
 
-_INTERRUPTED = 130
-_FAILED = 1
 _COUNTS = {
     "records in": "records_in",
     "  distinct events": "events",
@@ -41,9 +39,6 @@ _ANOMALIES = {
     "wrong or torn": "wrong",
     "from aborted records": "from_aborted",
 }
-_CELL_MAX = 22
-"""What fits next to the other columns on a terminal of 80."""
-_PLAIN_INTERVAL_S = 5.0
 
 
 def demo(
@@ -100,59 +95,34 @@ def demo(
                 _stay(stage, as_json=as_json)
     except HapaxError as error:
         typer.echo(f"hapax demo: {error}", err=True)
-        raise typer.Exit(_FAILED) from error
+        raise typer.Exit(1) from error
     except KeyboardInterrupt:
         typer.echo("Interrupted; everything that was started has ended.", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
-    raise typer.Exit(0 if outcome.exact else _FAILED)
+        raise typer.Exit(130) from None
+    raise typer.Exit(0 if outcome.exact else 1)
 
 
-class DemoScreen:
-    """Shows one phase at a time, with figures that move, and what has happened above it.
+class DemoScreen(ProgressLine):
+    """Shows one phase at a time, with figures that move, and what has happened above it."""
 
-    A live line on a terminal, plain lines elsewhere; always on standard error, so that standard
-    output holds the result and nothing else.
-    """
+    INTERVAL_S = 5.0
 
     def __init__(self) -> None:
-        from rich.console import Console
-
         from hapax.sandbox import machine
 
-        machine.progress = lambda: nullcontext(self._fetched)
-        self._console = Console(stderr=True, highlight=False)
-        self._began_s = self._noted_s = time.monotonic()
-        self._phase = ""
-        self._status = self._console.status("") if self._console.is_terminal else None
-        if self._status is not None:
-            self._status.start()
-
-    def close(self) -> None:
-        if self._status is not None:
-            self._status.stop()
+        super().__init__()
+        machine.progress = lambda: nullcontext(self.show)
+        self._began_s, self._phase = time.monotonic(), ""
 
     def phase(self, text: str) -> None:
         self._phase = text
-        if self._status is None:
-            self.note(text)
-        else:
-            self._status.update(text)
+        self.note(text)
 
     def note(self, text: str) -> None:
-        line = f"{time.monotonic() - self._began_s:5.1f} s  {text}"
-        self._console.print(line, soft_wrap=True, markup=False)
+        say(f"{time.monotonic() - self._began_s:5.1f} s  {text}", err=True)
 
     def figures(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(f"{self._phase}\n  {text}")
-        elif time.monotonic() - self._noted_s > _PLAIN_INTERVAL_S:
-            self._noted_s = time.monotonic()
-            self.note(text)
-
-    def _fetched(
-        self, what: str, done: int | None = None, total: int | None = None, _note: str = "", /
-    ) -> None:
-        self.figures(f"{what}: {done} of {total}")
+        self.show(self._phase, note=text)
 
 
 def _show(outcome: DemoSummary, duration_s: float, *, as_json: bool) -> None:
@@ -220,8 +190,7 @@ def figures(outcome: DemoSummary) -> dict[str, object]:
 def _counted(faults: list[DemoFault]) -> str:
     kinds = Counter(fault.kind for fault in faults)
     words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
-    line = ", ".join(words) or "none"
-    return line if len(line) <= _CELL_MAX else ",\n".join(words)
+    return ",\n".join(words) or "none"
 
 
 def _stay(stage: Stage, *, as_json: bool) -> None:

@@ -170,9 +170,6 @@ def fetch(
         bool, typer.Option("--monitoring", help="Also install Prometheus.")
     ] = False,
     registry: _WithRegistry = False,
-    spark: Annotated[
-        bool, typer.Option("--spark", help="Also archive the classes of PySpark (160 MB).")
-    ] = False,
 ) -> None:
     """Get what the sandbox needs, and leave nothing running.
 
@@ -184,7 +181,6 @@ def fetch(
       hapax sandbox fetch
       hapax sandbox fetch --kafka 3.9
       hapax sandbox fetch --registry
-      hapax sandbox fetch --spark
     """
     from hapax.sandbox import archiving, jars, machine
 
@@ -200,8 +196,6 @@ def fetch(
             archiving.archive_kafka(kafka)
         except machine.SandboxError as error:
             typer.echo(f"Brokers start slower, without an archive of classes: {error}", err=True)
-        if spark:
-            typer.echo(f"Classes of Spark: {archiving.archive_spark()}")
 
 
 def _may_write(file: Path) -> bool:

@@ -38,6 +38,12 @@ class RegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     password: Secret | None = None
     token: Secret | None = None
+    oauth_token_url: str | None = None
+    oauth_client_id: str | None = None
+    oauth_client_secret: Secret | None = None
+    oauth_scope: str | None = None
+    logical_cluster: str | None = None
+    identity_pool: str | None = None
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None

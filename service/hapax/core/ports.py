@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from hapax.core.errors import BatchAbortedError, MemberFencedError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -221,7 +223,14 @@ class Asked(Protocol):
     """
 
     def answer(self) -> Mapping[int, Coordinates]:
-        """Wait for the answer and return it, once; returns and raises as ``Claims.claim``."""
+        """Wait once; return, by index, the owners of ids that belong to *other* coordinates.
+
+        An id that is missing from it belongs to its record, new or seen before; a record that is
+        twice in a batch, and two replays of one original, have the same owner. Raises
+        ClaimsUnavailableError: nothing is decided, and the same call may be repeated;
+        OtherClusterError: the claims are of another Kafka cluster, and nothing is claimed.
+        """
+        raise NotImplementedError
 
     def drop(self) -> None:
         """Give the answer up, at any time; it waits for nothing."""
@@ -231,12 +240,21 @@ class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
 
     def ask(
-        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
+        self,
+        ids: Sequence[bytes],
+        records: Sequence[Record],
+        replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Asked:
-        """Send what ``claim`` sends, and return before the answer; raises nothing of the store.
+        """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``; raise nothing of it here.
 
-        Other calls may come in between; they do not see or disturb what was asked.
+        ``replays``: by index, the coordinates of the original that a record replays; they
+        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
+        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
+        so that of two members that do this at once one owns the id. Other calls may come before the
+        answer; they do not see or disturb what was asked.
         """
+        raise NotImplementedError
 
     def claim(
         self,
@@ -245,17 +263,8 @@ class Claims(Protocol):
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``.
-
-        ``replays``: by index, the coordinates of the original that a record replays; they
-        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
-        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
-        so that of two members that do this at once one owns the id.
-
-        Return, by index, the owners of those ids that belong to *other* coordinates; an id that is
-        missing from the answer belongs to its record, new or seen before; repeats to the first.
-        Raises ClaimsUnavailableError: nothing is decided, and the same call may be repeated.
-        """
+        """Ask, and wait: see ``Asked.answer``."""
+        return self.ask(ids, records, replays, gone).answer()
 
     def ping(self) -> None:
         """Raise ClaimsUnavailableError unless the store answers."""
@@ -305,3 +314,18 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
+
+
+def send_progress(
+    source: Source,
+    transaction: Transaction,
+    progress: Mapping[TopicPartition, int],
+    marks: Marks | None = None,
+) -> None:
+    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
+    try:
+        commit = source.offset_commit(progress, marks)
+    except (BatchAbortedError, MemberFencedError):
+        transaction.abort()
+        raise
+    transaction.send_offsets(commit)

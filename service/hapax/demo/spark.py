@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,8 +40,7 @@ SPARK = {
 }
 _POOL = b"pyspark.daemon"
 _ENDED = frozenset((b"Z", b"X", b"x"))
-_SHOWN = 80
-_GONE_TIMEOUT_S, _POLL_S = 15.0, 0.01
+_GONE_TIMEOUT_S, _POLL_S, _SHOWN = 15.0, 0.01, 80
 _CATCHES, _CATCH_S = 60, 0.2
 _ROUND_S = 30.0
 """What one round takes: another one begins only when there is time for it."""
@@ -74,30 +73,22 @@ class HandOver(msgspec.Struct):
         )
 
 
-class LiveProcess(NamedTuple):
-    """One process that lives. ``command``: its words, with a NUL after each."""
-
-    pid: int
-    parent: int
-    command: bytes
-
-
-def of_session(session: int, proc: Path = PROC) -> list[LiveProcess]:
-    """Return the living processes of a session, parents before the children they forked."""
-    found: list[LiveProcess] = []
+def of_session(session: int, proc: Path = PROC) -> dict[int, tuple[int, bytes]]:
+    """Return the living processes of a session, oldest first: parent, and words with NULs after."""
+    found: dict[int, tuple[int, bytes]] = {}
     for stat in proc.glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             # The name before the bracket may hold blanks and brackets (proc(5)).
             state, parent, _group, its, *_ = stat.read_bytes().rpartition(b") ")[2].split()
             if int(its) == session and state not in _ENDED:
-                command = stat.with_name("cmdline").read_bytes()
-                found.append(LiveProcess(int(stat.parent.name), int(parent), command))
-    return sorted(found)
+                words = stat.with_name("cmdline").read_bytes()
+                found[int(stat.parent.name)] = (int(parent), words)
+    return dict(sorted(found.items()))
 
 
-def python_workers(processes: Iterable[LiveProcess]) -> list[int]:
-    pool = {process.pid: process for process in processes if _POOL in process.command}
-    return [process.pid for process in pool.values() if process.parent in pool]
+def python_workers(processes: Mapping[int, tuple[int, bytes]]) -> list[int]:
+    pool = {pid: parent for pid, (parent, words) in processes.items() if _POOL in words}
+    return [pid for pid, parent in pool.items() if parent in pool]
 
 
 class SparkApplication(ManagedProcess):
@@ -141,7 +132,7 @@ class SparkApplication(ManagedProcess):
         self.frozen = frozenset()
 
     def everything(self) -> list[int]:
-        return [process.pid for process in self._family()]
+        return [*self._family()]
 
     def a_python_worker(self) -> list[int]:
         if self.frozen:
@@ -158,10 +149,11 @@ class SparkApplication(ManagedProcess):
             time.sleep(_POLL_S)
         if not left:
             self._session = None
-        return [one.command.replace(b"\0", b" ")[-_SHOWN:].decode(errors="replace") for one in left]
+        words = [one.replace(b"\0", b" ")[-_SHOWN:] for _parent, one in left.values()]
+        return [one.decode(errors="replace") for one in words]
 
-    def _family(self) -> list[LiveProcess]:
-        return [] if self._session is None else of_session(self._session)
+    def _family(self) -> dict[int, tuple[int, bytes]]:
+        return {} if self._session is None else of_session(self._session)
 
 
 def send(pid: int, number: signal.Signals) -> bool:
@@ -254,19 +246,12 @@ def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:
     stage.await_commit(predecessor, predecessor.position())
     published, asked_s = stage.publisher.published, time.monotonic()
     exit_code = stage.leave(predecessor)
-    left_after_s = elapsed_s(asked_s)
-    since = successor.position()
+    left_after_s, since = elapsed_s(asked_s), successor.position()
     stage.workers = [successor]
     stage.start(successor)
     stage.await_commit(successor, since)
-    done = HandOver(
-        predecessor=predecessor.name,
-        successor=successor.name,
-        left_after_s=left_after_s,
-        commits_after_s=elapsed_s(asked_s),
-        published=stage.publisher.published - published,
-        exit_code=exit_code,
-    )
+    names, came = (predecessor.name, successor.name), stage.publisher.published - published
+    done = HandOver(*names, left_after_s, elapsed_s(asked_s), came, exit_code)
     stage.screen.note(done.sentence)
     return done
 

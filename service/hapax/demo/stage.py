@@ -13,13 +13,12 @@ import threading
 import time
 from collections import deque
 from contextlib import closing
-from enum import Enum
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from hapax.core.errors import HapaxError
 from hapax.demo.orders import (
@@ -68,12 +67,9 @@ _ORDINARY = {
     "HAPAX_DEAD_LETTER__TOPIC": ORDINARY_DEAD_LETTERS,
 }
 BY_KEY = -1
-_CUSTOMERS = 500
-_REPEAT, _ELSEWHERE, _POISON = 0.02, 0.5, 0.005
-_REMEMBERED = 3000
-_BURSTS_PER_S = 20
-_BEHIND_S_MAX = 1.0
-_TIMEOUT_S = 30.0
+_ABORTED, _REPEAT, _ELSEWHERE, _POISON = 0.1, 0.02, 0.5, 0.005
+_CUSTOMERS, _REMEMBERED, _BURSTS_PER_S = 500, 3000, 20
+_BEHIND_S_MAX, _TIMEOUT_S = 1.0, 30.0
 Kind = TypeVar("Kind", bound=ManagedProcess)
 
 
@@ -242,14 +238,6 @@ def ended_by_itself(process: ManagedProcess) -> DemoError:
     )
 
 
-class Fate(Enum):
-    """How a burst is sent."""
-
-    PLAIN = "plain"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
 class Event(NamedTuple):
     """One record to publish. ``partition`` BY_KEY: where its key belongs."""
 
@@ -272,9 +260,9 @@ class Traffic:
         self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
         self._number = 0
 
-    def burst(self, size: int) -> tuple[Fate, list[Event]]:
-        (fate,) = self._random.choices(list(Fate), weights=(6, 3, 1))
-        return fate, [self._event() for _ in range(size)]
+    def burst(self, size: int) -> tuple[bool, list[Event]]:
+        """Return whether its transaction is aborted, and its events."""
+        return self._random.random() < _ABORTED, [self._event() for _ in range(size)]
 
     def _event(self) -> Event:
         if self._recent and self._random.random() < _REPEAT:
@@ -304,8 +292,8 @@ class Traffic:
 class OrderPublisher(threading.Thread):
     """Publishes at a steady pace until it is asked to stop; the last burst is aborted.
 
-    visible  records sent plainly or in committed transactions; ``events``: the ids among them;
-             ``last``: the last offset of these in each partition
+    visible  records in committed transactions; ``events``: the ids among them; ``last``: the last
+             offset of these in each partition
     aborted  records in transactions that were aborted
     """
 
@@ -317,7 +305,7 @@ class OrderPublisher(threading.Thread):
         self._asked_to_stop = threading.Event()
         self._properties: dict[str, str | int | bool] = {
             "bootstrap.servers": bootstrap_servers,
-            "enable.idempotence": True,
+            "transactional.id": "shop",
             "partitioner": "murmur2_random",
             "linger.ms": 5,
             "log_level": 0,
@@ -348,43 +336,33 @@ class OrderPublisher(threading.Thread):
             self.join()
 
     def _publish(self) -> None:
-        plain = Producer(self._properties)
-        transactional = Producer({**self._properties, "transactional.id": "shop"})
-        transactional.init_transactions(_TIMEOUT_S)
+        producer = Producer(self._properties)
+        producer.init_transactions(_TIMEOUT_S)
         due_s = time.monotonic()
         while not self._asked_to_stop.wait(max(0.0, due_s - time.monotonic())):
-            fate, events = self._traffic.burst(self._size)
-            self._send(plain if fate is Fate.PLAIN else transactional, fate, events)
+            aborted, events = self._traffic.burst(self._size)
+            self._send(producer, events, aborted=aborted)
             due_s = max(due_s + self._interval_s, time.monotonic() - _BEHIND_S_MAX)
-        if plain.flush(_TIMEOUT_S):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        self._send(transactional, Fate.ABORTED, self._traffic.burst(self._size)[1])
+        self._send(producer, self._traffic.burst(self._size)[1], aborted=True)
 
-    def _send(self, producer: Producer, fate: Fate, events: list[Event]) -> None:
-        failures: list[KafkaError] = []
+    def _send(self, producer: Producer, events: list[Event], *, aborted: bool) -> None:
+        placed: dict[int, int] = {}
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failures.append(error)
-            elif fate is not Fate.ABORTED:
-                _topic, partition = place_of(message)
-                self.last[partition] = max(offset_of(message), self.last.get(partition, 0))
+        def delivered(_error: KafkaError | None, message: Message) -> None:
+            _topic, partition = place_of(message)
+            placed[partition] = max(offset_of(message), placed.get(partition, 0))
 
-        if fate is not Fate.PLAIN:
-            producer.begin_transaction()
+        producer.begin_transaction()
         for one in events:
             what = (ORDERS, one.value, one.key, one.partition)
             producer.produce(*what, on_delivery=delivered, headers={"message-id": one.id})
-        producer.poll(0)
-        if failures:
-            raise KafkaException(failures[0])
-        if fate is Fate.ABORTED:
+        if aborted:
             # Without this the client would throw the records away instead of the broker.
             producer.flush(_TIMEOUT_S)
             producer.abort_transaction(_TIMEOUT_S)
             self.aborted += len(events)
             return
-        if fate is Fate.COMMITTED:
-            producer.commit_transaction(_TIMEOUT_S)
+        producer.commit_transaction(_TIMEOUT_S)  # it fails where one of them was not delivered
+        self.last |= placed
         self.visible += len(events)
         self.events.update(event.id for event in events)

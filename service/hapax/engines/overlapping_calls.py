@@ -391,7 +391,6 @@ class LoopCalls(SlotCalls):
         self._cancel_dropped()
 
     def _timed(self) -> list[Slot]:
-        """Return what time has passed for since the last tick."""
         if self._beats < self._beats_awaited:
             self._ticks_without += 1
             task = asyncio.current_task(self._loop)

@@ -255,7 +255,6 @@ class Recovery:
                 self._stand_back(self._hold_on)
 
     def _replace_member(self, error: MemberFencedError) -> None:
-        """Join again; the broker refuses what the old member has not committed."""
         self._events.member_fenced(str(error), explained=error.explained)
         if self._member_fences.fence(self._clock.monotonic(), explained=error.explained):
             self._stand_back(self._lifecycle.rest)

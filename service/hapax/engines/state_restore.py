@@ -23,7 +23,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.ports import silent
-from hapax.processing.state import ChangelogPiece
+from hapax.processing.state import AGAIN, ChangelogPiece
 from hapax.state_store import StatePosition
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hapax.state_store import LmdbStore
 
 AGAIN_S: Final = 1.0
+LOOK_S: Final = 60.0
 CLOSE_S: Final = 5.0
 MEASURE_S: Final = 1.0
 AT_ONCE: Final = 500_000
@@ -50,6 +51,9 @@ class ChangelogReader(Protocol):
     """
 
     kept_s: float
+
+    def ids(self) -> tuple[str, ...]:
+        """Return those of cluster, inputs and changelog, as a store has them."""
 
     def spans(self, partitions: Collection[int]) -> Spans:
         """Return where those begin and end that answer. StopError: there is no such partition."""
@@ -94,6 +98,17 @@ class GroupMovedBackError(PositionLostError):
             f" changes of record {source}: the group was moved back or began again, and the same"
             " records would change it twice. hapax offsets rewind --to earliest --drop-state begins"
             " without state; or take another HAPAX_APP"
+        )
+
+
+class ChangelogLostError(PositionLostError):
+    """The changelog was recreated: it lacks changes of records that the group has committed."""
+
+    def __init__(self, where: TopicPartition, at: int) -> None:
+        super().__init__(
+            f"{where[0]}/{where[1]}: the changelog was deleted and recreated, and lacks what"
+            f" records below {at} have changed: {AGAIN}; or continue with what the new topic has:"
+            " remove the folder HAPAX_STATE__DIR"
         )
 
 
@@ -201,12 +216,20 @@ def _rows(
     rows = {}
     for where, at in wanted.places.items():
         row = store.row(where)
+        if row is not None and -1 < row.source < at and another_changelog(row.of, store.of):
+            raise ChangelogLostError(where, at)
         if row is None or not _usable(row, store, changelog, span, at):
             store.drop(wanted.where)
             new = StatePosition(store.of, None, span[0], -1, time.time())
             return dict.fromkeys(wanted.places, new)
         rows[where] = row
     return rows
+
+
+def another_changelog(was: tuple[str, ...], now: tuple[str, ...]) -> bool:
+    """Whether ids are of the same cluster and inputs, and of a changelog that was recreated."""
+    known = "None" not in (was[-1], now[-1])
+    return known and was[:-1] == now[:-1] and was[-1] != now[-1]
 
 
 def _usable(
@@ -242,6 +265,7 @@ class StateHold:
         """How many offsets are read, and of how many, where that has begun."""
         self._measure_s = 0.0
         self._closing = threading.Event()
+        self._lost: StopError | None = None
         self._alone = state.together([("", 0)]) == {("", 0)}
         """There is one input."""
         self._thread: threading.Thread | None = None
@@ -288,6 +312,8 @@ class StateHold:
             self._store.refresh()  # or pages that are free would not be used again
 
     def _measure(self) -> None:
+        if self._lost is not None:
+            raise self._lost
         now_s = self._process.clock.monotonic()
         if now_s >= self._measure_s:
             self._measure_s = now_s + MEASURE_S
@@ -372,7 +398,12 @@ class StateHold:
     # -- on a thread of its own -------------------------------------------------------------
 
     def _serve(self) -> None:
+        look_s = self._process.clock.monotonic() + LOOK_S
         while not self._closing.is_set():
+            if self._process.clock.monotonic() > look_s:
+                look_s += LOOK_S
+                with suppress(Exception):  # brokers that are away say nothing of it
+                    self._look_at_changelog()
             with suppress(Empty):
                 found = [self._wanted.get(timeout=AGAIN_S)]
                 while not self._wanted.empty():
@@ -380,6 +411,10 @@ class StateHold:
                 wanted = [one for one in found if self._waiting.get(one.where) == one]
                 if wanted:
                     self._restore(wanted)
+
+    def _look_at_changelog(self) -> None:
+        if another_changelog(self._store.of, self._changelog.ids()):
+            self._lost = StopError(f"the changelog was deleted and recreated: {AGAIN}")
 
     def _restore(self, wanted: Collection[RestoreRequest]) -> None:
         clock, unread = self._process.clock, dict[RestoreRequest, Exception]()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from hapax.core.errors import (
     ClientsOutdatedError,
+    ConfigurationError,
+    DeadLetterLimitError,
     SchemasUnavailableError,
     StateUnreadError,
     StopError,
@@ -72,6 +74,10 @@ class Worker:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
         try:
             self._work()
+        except (ConfigurationError, DeadLetterLimitError):
+            with suppress(*REACTIONS, StopError):
+                self._suspects.leave()  # an orderly end of this process is no death
+            raise
         finally:
             self._runner.give_up()  # clients are closed next, and no record may hold them
         self._leave()

@@ -157,7 +157,6 @@ def _why_missing() -> str:
 
 
 def _problem(module: Any, version: str) -> str:
-    """Return why the module cannot be used in this process; empty: it can."""
     if not version.startswith(TESTED):
         return f"librdkafka {version} is not among those tested ({', '.join(TESTED)}x)"
     if (interface := getattr(module, "INTERFACE", 0)) != INTERFACE:

@@ -145,7 +145,6 @@ class PipelineClaims:
             )
 
     def _effect(self, record: Record, rebuilt: Rebuilt) -> tuple[bytes, Record] | None:
-        """Return the claim and whose it is; None: there is nothing to claim."""
         headers = dict(record.headers)
         event_id, source = headers.get(ID), headers.get(SOURCE)
         letter = dead_letter(record)

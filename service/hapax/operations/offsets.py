@@ -141,7 +141,6 @@ def _lags(
     *,
     exact: bool,
 ) -> list[ReaderLag]:
-    """Read what lies between a group's offsets and the ends."""
     done = 0
 
     def progress(records: int) -> None:

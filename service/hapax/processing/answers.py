@@ -75,7 +75,7 @@ class Answers:
             known |= self._called_before(batch)
         why = {index: str(poison) for index, poison in found.poison.items()} | batch.unreadable
         known |= {index: Failure("Poison", reason, 1) for index, reason in why.items()}
-        _reject(batch, known, rejected)
+        known |= _rejected(batch, rejected)
         return known | dict.fromkeys(claimed.duplicates)
 
     def of(
@@ -86,7 +86,9 @@ class Answers:
         Raises SchemasUnavailableError and StopError.
         """
         if begun.results is not None:  # a window has made the calls, and keeps what comes again
-            _reject(batch, begun.results, rejected)
+            for index, why in _rejected(batch, rejected).items():
+                if begun.results[index] is not None:  # or it was found to be a duplicate since
+                    begun.results[index] = why
             return self._after(batch, begun.results, ())
         name_records(batch, begun.found)
         preset = self.preset(batch, begun.found, claimed, rejected)
@@ -123,7 +125,6 @@ class Answers:
         return {index: kept[place] for index, place in enumerate(places) if place in kept}
 
 
-def _reject(batch: Batch, results: list[Result | None] | Preset, rejected: Rejected) -> None:
-    for index, record in enumerate(batch.records if rejected else ()):
-        if record.coordinates in rejected:
-            results[index] = rejected[record.coordinates]
+def _rejected(batch: Batch, rejected: Rejected) -> Preset:
+    records = enumerate(batch.records if rejected else ())  # else none of them is made in Python
+    return {at: rejected[one.coordinates] for at, one in records if one.coordinates in rejected}

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.core.errors import BatchAbortedError, HapaxError, MemberFencedError, ProducerDeadError
+from hapax.core.errors import BatchAbortedError, HapaxError
+from hapax.core.ports import send_progress
 from hapax.processing.answers import Answers
 from hapax.processing.batch_result import BatchResult, Begun, Facts, PhaseTimer
 from hapax.processing.dead_letters import condemn
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from hapax.core.offset_commit import Marks
     from hapax.core.ports import AppliesAll, Clock, Source, Transaction
     from hapax.core.record_path import Batch
-    from hapax.core.records import Coordinates, Progress, TopicPartition
+    from hapax.core.records import Coordinates, Progress
     from hapax.core.results import Failure
     from hapax.processing.answers import Around
     from hapax.processing.deduplicate import Claiming
@@ -63,10 +64,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 class ExactlyOnce:
-    """Runs batches.
-
-    Between two of them it holds the dead-letter rate, and what has been answered (answers.py).
-    """
+    """Runs batches. Between two of them it holds the dead-letter rate, and answers (answers.py)."""
 
     def __init__(
         self,
@@ -123,9 +121,8 @@ class ExactlyOnce:
     ) -> BatchResult:
         """Give every record of ``batch`` its one effect, or raise and leave none.
 
-        ``rejected`` names records that the broker refused in earlier attempts: they become dead
-        letters. ``begun``: what ``ask`` gave for this batch. Raises
-        ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
+        ``rejected``: records that the broker refused in earlier attempts: they become dead letters.
+        Raises ClaimsUnavailableError, BatchAbortedError, ProducerDeadError, StopError.
         When step 4 was interrupted the answer covers a prefix: read on from ``result.offsets``.
         """
         begun = begun or self.ask(batch)
@@ -150,9 +147,11 @@ class ExactlyOnce:
         judged = len(results) - plan.moved  # what only waits on has neither failed nor succeeded
         self._steps.dead_letter_rate.admit(judged, plan.failures, batch.records)
         timer.end("plan")
+        began_s = self._clock.monotonic()
         try:
             self._execute(batch, plan, timer)  # 6
-        except HapaxError:
+        except HapaxError as error:
+            error.transaction_s = self._clock.monotonic() - began_s
             if begun.results is None:
                 self._answers.keep(batch, results)
             raise
@@ -177,7 +176,7 @@ class ExactlyOnce:
         self._state.move(progress)
 
     def _execute(self, batch: Batch, plan: Plan, timer: PhaseTimer) -> None:
-        transaction, began_s = self._transaction, self._clock.monotonic()
+        transaction = self._transaction
         transaction.begin()
         try:
             transaction.send(plan.messages)
@@ -186,11 +185,7 @@ class ExactlyOnce:
             timer.end("send_offsets")
             transaction.commit()
             timer.end("commit")
-        except ProducerDeadError as error:
-            error.transaction_s = self._clock.monotonic() - began_s
-            raise
         except BatchAbortedError as error:
-            error.transaction_s = self._clock.monotonic() - began_s
             if error.resolved:
                 self._state.put_back()
             # Adapters know messages. DeadLetterLimitError: a letter is cut to its end.
@@ -200,18 +195,3 @@ class ExactlyOnce:
                 for index, why in blamed.items()
             }
             raise
-
-
-def send_progress(
-    source: Source,
-    transaction: Transaction,
-    progress: Mapping[TopicPartition, int],
-    marks: Marks | None = None,
-) -> None:
-    """Read assignment and group metadata just before they are sent; a refusal rolls it back."""
-    try:
-        commit = source.offset_commit(progress, marks)
-    except (BatchAbortedError, MemberFencedError):
-        transaction.abort()
-        raise
-    transaction.send_offsets(commit)

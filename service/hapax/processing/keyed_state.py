@@ -276,24 +276,27 @@ class KeyedState(BatchState):
         planned: Changes = {}
         of: dict[bytes, int] = {}
         last: dict[int, int] = {}
+        self._newest = {}
         self._planned_ms = times_ms = {**self._times_ms}
         for index, result in enumerate(results):
             if type(result) is Stated:
-                partition = place(index)[1]
+                topic, partition, offset = place(index)
                 last[partition] = index
                 times_ms[partition] = max(times_ms.get(partition, 0), result.at_ms)
+                if result.changes:  # also where another input changes the same after it
+                    self._newest[(topic, partition)] = offset
                 for entry in result.changes:
                     of[entry] = index
                 planned |= result.changes
         for entry, index in self._expired(last, len(results)):
             if entry not in planned:
                 planned[entry], of[entry] = None, index
+                topic, partition, offset = place(index)
+                self._newest[(topic, partition)] = offset
         messages: list[Message] = []
-        first, ends, self._newest = len(plan.sources), dict[int, int](), {}
+        first, ends = len(plan.sources), dict[int, int]()
         for entry, index in of.items():
             topic, partition, offset = place(index)
-            where = (topic, partition)
-            self._newest[where] = max(offset, self._newest.get(where, -1))
             ends[partition] = first + len(messages)
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)

@@ -48,6 +48,8 @@ WAITS_MS: Final = (0, *(LOWEST_MS * FACTOR**power for power in range(10)))
 """By level; of level 0 what is left. 0.25, 1, 4, 16 and 64 s, 4.3, 17 and 68 min, 4.6 and 18.2 h:
 a delay of 24 h is moved at most 3 times in each of them."""
 LEVELS: Final = len(WAITS_MS)
+COMPACTED = "of records with one key that wait all but the last are deleted"
+"""What compaction does to a retry topic."""
 JITTER = 0.1
 """Of a delay by policy: what chance may add, so that records do not all come back at once."""
 PAUSE_MAX_S = 1.0

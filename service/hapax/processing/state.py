@@ -117,6 +117,9 @@ class StateFigures(NamedTuple):
     restoring: Mapping[TopicPartition, tuple[int, int | None]]
 
 
+AGAIN = "state of before is gone: hapax offsets rewind --to earliest --drop-state computes it again"
+
+
 def changelog_problem(
     topic: str, count: int, wanted: int, policy: str | None
 ) -> tuple[str, str] | None:
@@ -125,10 +128,13 @@ def changelog_problem(
     ``count``: its partitions; ``wanted``: those of the input; ``policy``: None: not known.
     """
     what = f"topic {topic}, which keeps its state,"
+    if not count:
+        saw = f"{what} does not exist or may not be read, and the input has {wanted} partitions"
+        return saw, f"create it with as many, and cleanup.policy=compact; if it was there, {AGAIN}"
     if count != wanted:
-        has = f"has {count} partitions" if count else "does not exist or may not be read"
-        saw = f"{what} {has}, and the input has {wanted}"
-        return saw, "create it with as many, and cleanup.policy=compact"
+        add = "add as many; keys that have another partition by that begin without state"
+        saw = f"{what} has {count} partitions, and the input has {wanted}"
+        return saw, add if count < wanted else "add partitions to the input"
     deletes = f"{what} has cleanup.policy={policy}, which deletes what is not changed for a while"
     return None if policy in {"compact", None} else (deletes, "set it to compact")
 
@@ -165,6 +171,11 @@ class State(Generic[Value]):
         self._decode = decode
         self.changes: Changes = {}
 
+    def end(self) -> Changes:
+        """End the call; return what it has changed. Who keeps this object changes no more by it."""
+        changes, self.changes = self.changes, _Over()
+        return changes
+
     @overload
     def get(self, name: str) -> Value | None: ...
     @overload
@@ -199,9 +210,12 @@ class State(Generic[Value]):
         entry = self._entry(name)
         due = b"" if ttl is None else EXPIRES + _DUE.pack(self._due_ms(ttl))
         try:
-            self.changes[entry] = due + encode(value)
-        except (TypeError, ValueError, OverflowError) as error:
+            kept = encode(value)
+            if self._decode is not decode:  # or the next call that reads it would stop the process
+                self._decode(kept)
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise Poison(f"the state {name!r} cannot be kept: {error}") from error
+        self.changes[entry] = due + kept
 
     def delete(self, name: str) -> None:
         """Keep nothing under this name."""
@@ -222,9 +236,18 @@ class State(Generic[Value]):
         return self._prefix + _checked(name)
 
 
+class _Over(dict[bytes, "bytes | None"]):
+    """Changes of a call that has ended."""
+
+    def get(self, *_: object) -> Any:
+        raise RuntimeError("a state is of one call: the call that was given this one has ended")
+
+    __setitem__ = get
+
+
 @lru_cache(maxsize=256)
-def _checked(name: str) -> bytes:
-    word = name.encode()
+def _checked(name: object) -> bytes:
+    word = name.encode() if isinstance(name, str) else b""
     if not word or len(word) > NAME_BYTES_MAX or b"\0" in word:
         raise Poison(f"{name!r:.150} is no name of a state: 1 to {NAME_BYTES_MAX} bytes, no NUL")
     return word
@@ -253,7 +276,7 @@ class Answered:
         Raises Poison for an entry that is larger than the changelog takes.
         """
         stated = Stated(outputs)
-        stated.changes = changes = self._state.changes
+        stated.changes = changes = self._state.end()
         stated.at_ms = self._state.at_ms
         whole = 0
         for entry, value in changes.items():

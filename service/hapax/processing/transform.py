@@ -457,7 +457,6 @@ _NONE_TAKEN: Any = object()
 
 
 def _parameters(function: Callable[..., Any]) -> list[Any]:
-    """Return the annotations of what it takes: a record or a list, and of one with state both."""
     try:
         given = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -485,7 +484,6 @@ def _parameters(function: Callable[..., Any]) -> list[Any]:
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """Return what ``State[…]`` or ``list[State[…]]`` names."""
     found = typing.get_args(annotation)
     return typing.get_args(found[0]) if found and _is_list(annotation) else found
 

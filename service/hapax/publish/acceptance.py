@@ -91,7 +91,6 @@ class Acceptance:
         return limit.rules.refusal(topic, message.key, message.timestamp_ms, now_ms)
 
     def _size(self, message: Message) -> int:
-        """Return the bytes of a record with the id that it gets where it has none."""
         size, own = len(message.value or b"") + len(message.key or b""), self._id_header
         for name, value in message.headers:
             size += len(name.encode()) + len(value or b"") + _HEADER_BYTES

@@ -205,12 +205,10 @@ class Drainer:
                 self._publish(taken)
 
     def _sent_at(self, first: int, index: int = 0) -> int:
-        """Return the sequence of one of those that are sent."""
         sent = (each for each in count(first) if each not in self._skip_at)
         return next(islice(sent, index, None))
 
     def _marker_topic(self) -> str | None:
-        """Return the topic that the marker is kept for: that of the first record that is sent."""
         spool = self._spool
         if spool.meta.topic:
             return spool.meta.topic

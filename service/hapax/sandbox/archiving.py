@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -14,26 +12,9 @@ from hapax.sandbox import jars, machine
 from hapax.sandbox.broker import Extra, KafkaCluster
 from hapax.sandbox.machine import SandboxError, say
 from hapax.sandbox.processes import workplace
-from hapax.sandbox.spark_cluster import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_SPARK_TIMEOUT_S = 600.0
-_KEPT = 4
-# What most pipelines load: tasks in Python, a shuffle, a stream.
-_SPARK_WORK = """\
-from pyspark.sql import SparkSession
-
-session = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
-session.sparkContext.parallelize(range(4), 2).map(lambda number: number + 1).collect()
-rows = session.range(100).selectExpr("id % 7 AS place", "id AS number")
-rows.groupBy("place").sum("number").collect()
-stream = session.readStream.format("rate").option("rowsPerSecond", 100).load()
-query = stream.writeStream.foreachBatch(lambda batch, _: batch.collect()).trigger(once=True).start()
-query.awaitTermination(60)
-session.stop()
-"""
 
 
 def archive_kafka(version: str | None = None) -> Path:
@@ -44,13 +25,6 @@ def archive_kafka(version: str | None = None) -> Path:
     lock = jars.kafka(version)
     archive = machine.classes_of_jars(jars.fetched(lock))
     _make(archive, f"the classes of {lock.title}, once: 50 MB", partial(_run_kafka, version))
-    return archive
-
-
-def archive_spark() -> Path:
-    """Return it, made once; raise SandboxError without PySpark or when its run failed."""
-    archive = machine.classes_of_spark()
-    _make(archive, "the classes of Spark, once: 160 MB", _run_spark)
     return archive
 
 
@@ -72,9 +46,9 @@ def _make(archive: Path, what: str, run: Callable[[tuple[str, ...]], None]) -> N
             if not unfinished.is_file():
                 raise SandboxError(f"This Java does not archive classes: {machine.java()}")
             unfinished.replace(archive)
-        # The newest stay: each Java, and each environment with a PySpark of its own, has made one.
+        # Four stay, the newest: each Java has made one.
         newest_first = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_mtime)
-        for old in newest_first[_KEPT:]:
+        for old in newest_first[4:]:
             old.unlink(missing_ok=True)
 
 
@@ -91,22 +65,3 @@ def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
             code = broker.terminate()
     if code == -signal.SIGKILL:
         raise SandboxError("The broker whose classes are archived did not end. Try it once more.")
-
-
-def _run_spark(recording: tuple[str, ...]) -> None:
-    """Run a script as ``spark-submit`` does, which ends when its JVM has ended."""
-    home = machine.spark_home()
-    with tempfile.TemporaryDirectory(prefix="hapax-sandbox-") as folder:
-        script = Path(folder, "work.py")
-        script.write_text(_SPARK_WORK, encoding="ascii")
-        environment = {
-            **os.environ,
-            "SPARK_HOME": str(home),
-            "JAVA_HOME": str(machine.java().resolve().parents[1]),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": " ".join((java_options(), *recording)),
-        }
-        command: list[str | Path] = [home / "bin" / "spark-submit", "--master", "local[2]", script]
-        done = machine.run(command, _SPARK_TIMEOUT_S, cwd=folder, env=environment)
-    if done.returncode:
-        raise SandboxError(f"Spark's classes could not be archived:\n{done.stdout[-2000:]}")

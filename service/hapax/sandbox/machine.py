@@ -220,7 +220,6 @@ def _java() -> Path | None:
 
 
 def _java_version(java: Path) -> int:
-    """Return the major version; 0 when there is no answer."""
     try:
         return _answered_version(java, java.stat().st_mtime_ns)
     except OSError:
@@ -251,7 +250,6 @@ def _program(name: str, package: str, otherwise: str = "") -> Path:
 
 @cache  # where it cannot be done, once is enough
 def _install(packages: tuple[str, ...]) -> bool:
-    """Install the first of these that Debian has; False without the rights to do so."""
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return False
@@ -333,20 +331,13 @@ def _make_java(home: Path, real: Path) -> None:
 
 
 # -- Archives of classes: a JVM maps one instead of reading and checking thousands of files --------
-# A broker and Spark's driver start with half the processor time (JEP 350). An archive belongs to
+# A broker starts with half the processor time (JEP 350). An archive belongs to
 # one Java and to the jars where they lie: a JVM that finds something else there ignores it.
 
 
 def classes_of_jars(folder: Path) -> Path:
     """Return where the archive of a folder of jars is, or would be: among them."""
     return folder / f"classes-{_java_identity()}.jsa"
-
-
-def classes_of_spark() -> Path:
-    """Return the path in the user's cache; raise SandboxError without PySpark."""
-    home = spark_home()
-    place = _digest(f"{home} {(home / 'jars').stat().st_mtime_ns}")
-    return cache_folder() / "spark-classes" / f"{place}-{_java_identity()}.jsa"
 
 
 def class_options(archive: Path) -> tuple[str, ...]:

@@ -225,7 +225,6 @@ def secure_environment(sandbox: Sandbox, *, redis: bool) -> dict[str, str]:
 
 
 def _kept(path: Path, secret: str) -> str:
-    """Write a file that no other user may read; return its path."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{secret}\n")

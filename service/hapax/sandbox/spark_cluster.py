@@ -25,7 +25,7 @@ _ANSWER_TIMEOUT_S = 2.0
 
 def java_options() -> str:
     """Return the options of Spark's JVMs in a sandbox: they start quickly rather than run fast."""
-    return " ".join((*_SHORT_LIVED, *machine.class_options(machine.classes_of_spark())))
+    return " ".join(_SHORT_LIVED)
 
 
 def executor_properties() -> dict[str, str]:

@@ -51,7 +51,6 @@ def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
 
 
 def _converted(unchanged: Callable[[Record], Output | None] | None, record: Record) -> Output:
-    """Write data as outputs have it; ``unchanged``: returns the output where bytes may stay."""
     return (unchanged and unchanged(record)) or Output(record.data)
 
 

@@ -189,7 +189,6 @@ class Lookup:
     # -- with the lock held -------------------------------------------------------------------
 
     def _begun(self, key: str) -> Future[Schema]:
-        """Return the question for a schema, or its answer; raise where no call is to wait."""
         if (reason := self._missing.get(key)) is not None:
             raise SchemasUnavailableError(reason, key=key)
         if self._expired(key) and self._monotonic() < self._ask_s.get(key, 0.0):

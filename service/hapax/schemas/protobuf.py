@@ -47,7 +47,6 @@ class Messages:
         self._file = pool.FindFileByName(own.name)
 
     def _made(self, path: tuple[int, ...]) -> Any:
-        """Return a class. Raise Poison for a path to no message, or SchemasUnavailableError."""
         from google.protobuf import message_factory
 
         if self._file is None:

@@ -13,7 +13,10 @@ off: what is missing is looked for again by the lookup.
 from __future__ import annotations
 
 import base64
+import math
 import ssl
+import threading
+import time
 from contextlib import closing
 from functools import partial
 from http import HTTPStatus
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = {40401, 40402, 40403, 40404, 40406, 40408}
 _DENIED: Final = set(range(400, 500)) - {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _REFUSED: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+_USED, _LIFE_S = 0.8, 300.0
+"""Share of a token's life; and its life where its service does not say how long that is."""
+_SERVICE: Final = "the token service of HAPAX_REGISTRY__OAUTH_TOKEN_URL"
 _OURS_REFUSED: Final = ("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA")
 """In the name of what ended a handshake: the registry does not accept the certificate."""
 
@@ -78,6 +84,7 @@ class Registry:
 
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
+        self._tokens = _Tokens(options)
         if any(url.startswith("http") for url in options.urls):
             # 0.3 s of imports, which no call that waits for its first schema has.
             import_module("confluent_kafka.schema_registry")
@@ -173,10 +180,10 @@ class Registry:
             "max.retries": 0,
             "ssl.ca.location": False,
         }
-        if options.token is not None:
-            settings["bearer.auth.credentials.source"] = "STATIC_TOKEN"
-            settings["bearer.auth.token"] = current(options.token)
-            settings["bearer.auth.logical.cluster"] = ""
+        if options.token is not None or options.oauth_token_url is not None:
+            settings["bearer.auth.credentials.source"] = "CUSTOM"
+            settings["bearer.auth.custom.provider.function"] = self._tokens.fields
+            settings["bearer.auth.custom.provider.config"] = {}
         elif options.user is not None and options.password is not None:
             settings["basic.auth.user.info"] = f"{options.user}:{current(options.password)}"
         if url.startswith("https:"):
@@ -195,6 +202,58 @@ class Registry:
     def _schema(self, what: str, fetch: _Fetch) -> Schema:
         made: Schema = self.ask(what, partial(_whole, fetch))
         return made
+
+
+class _Tokens:
+    """Bearer tokens as the settings say; one of a token service serves every client.
+
+    The client's own way to a token service needs ``expires_in``, which RFC 6749 leaves out at will,
+    and knows no timeout (findings/confluent-registry-tokens-need-expires-in.sh).
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._options = options
+        self._asking = threading.Lock()
+        self._token, self._until_s = "", -math.inf
+
+    def fields(self, _config: dict[str, Any]) -> dict[str, str]:
+        """Return what a request carries. Raises SchemasUnavailableError."""
+        options = self._options
+        made = {"bearer.auth.logical.cluster": options.logical_cluster or ""}
+        if options.identity_pool is not None:
+            made["bearer.auth.identity.pool.id"] = options.identity_pool
+        if options.token is not None:
+            return made | {"bearer.auth.token": current(options.token)}
+        with self._asking:
+            if time.monotonic() >= self._until_s:
+                self._fetch()
+            return made | {"bearer.auth.token": self._token}
+
+    def _fetch(self) -> None:
+        from authlib.integrations.httpx_client import OAuth2Client, OAuthError
+
+        options = self._options
+        url, secret = options.oauth_token_url, options.oauth_client_secret
+        trusted = ssl.create_default_context()
+        try:
+            if options.ca_file is not None:
+                trusted.load_verify_locations(options.ca_file)
+            with OAuth2Client(
+                options.oauth_client_id,
+                "" if secret is None else current(secret),
+                scope=options.oauth_scope,
+                timeout=options.timeout_ms / 1000,
+                verify=trusted,
+            ) as client:
+                given = client.fetch_token(url, grant_type="client_credentials")
+            self._token = given["access_token"]
+            self._until_s = time.monotonic() + _USED * float(given.get("expires_in", _LIFE_S))
+        except OAuthError as error:
+            text = f"{_SERVICE} refuses with {error.error}; check _OAUTH_CLIENT_ID, _SECRET, _SCOPE"
+            raise SchemasUnavailableError(text, refused=True) from None
+        except Exception as error:
+            reason = str(error).partition(" for url")[0] or type(error).__name__
+            raise SchemasUnavailableError(f"{_SERVICE} gives no token: {reason}") from None
 
 
 class _Found:
@@ -285,8 +344,8 @@ def _failure(url: str, what: str, error: Any) -> Exception:
     if status in _REFUSED:
         return DeniedError(
             f"the schema registry {url} refuses {what} with {status}: {message}; check"
-            " HAPAX_REGISTRY__USER, HAPAX_REGISTRY__PASSWORD or HAPAX_REGISTRY__TOKEN, and"
-            " the rights of that user",
+            " HAPAX_REGISTRY__USER and _PASSWORD, _TOKEN or _OAUTH_CLIENT_ID, and the rights of"
+            " that user",
             refused=True,
         )
     if status == HTTPStatus.NOT_FOUND and error.error_code in _UNKNOWN:

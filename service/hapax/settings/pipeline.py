@@ -15,6 +15,7 @@ from hapax.settings.value_types import (
     ERRORS,
     FUNCTION,
     GROUPS,
+    HTTP_URL,
     HTTP_URLS,
     ID_SOURCES,
     PATH,
@@ -99,6 +100,18 @@ class RegistrySettings(SettingsGroup):
     """Password of that user."""
     token: Annotated[SecretStr | None, SECRET] = None
     """Bearer token, in place of user and password."""
+    oauth_token_url: Annotated[str | None, HTTP_URL] = Field(default=None, repr=False)
+    """OAuth 2.0 service that gives such tokens (client credentials)."""
+    oauth_client_id: Annotated[str | None, TEXT] = None
+    """Client there."""
+    oauth_client_secret: Annotated[SecretStr | None, SECRET] = None
+    """Secret of that client."""
+    oauth_scope: Annotated[str | None, TEXT] = None
+    """Scope of the tokens."""
+    logical_cluster: Annotated[str | None, TEXT] = None
+    """Confluent Cloud: the registry (`lsrc-…`) that a token is for."""
+    identity_pool: Annotated[str | None, TEXT] = None
+    """Confluent Cloud: the identity pool of a token."""
     ca_file: Annotated[str | None, PATH] = None
     """PEM file of the authorities for the registry's certificate. Unset: those of the system."""
     certificate_file: Annotated[str | None, PATH] = None

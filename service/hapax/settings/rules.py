@@ -449,12 +449,20 @@ def claim_store_problems(dedup: DedupSettings) -> Iterator[str]:
 
 
 def registry_problems(registry: RegistrySettings) -> Iterator[str]:
-    pairs = (("USER", "PASSWORD"), ("PASSWORD", "USER"), *_CERTIFICATE)
-    yield from _both(registry, _REGISTRY, pairs)
-    if registry.token is not None and registry.user is not None:
+    client = zip(_OAUTH, (*_OAUTH[1:], _OAUTH[0]), strict=True)
+    pairs = (("USER", "PASSWORD"), ("PASSWORD", "USER"), ("OAUTH_SCOPE", _OAUTH[0]), *client)
+    yield from _both(registry, _REGISTRY, (*pairs, *_CERTIFICATE))
+    tokens = _given(registry, ("TOKEN", "OAUTH_TOKEN_URL"))
+    logins = [*tokens, *_given(registry, ("USER",))]
+    if len(logins) > 1:
         yield (
-            f"{_REGISTRY}TOKEN is set, and so is {_REGISTRY}USER: a request has one login; unset"
-            " one of them"
+            f"{_REGISTRY}{logins[0]} is set, and so is {_REGISTRY}{logins[1]}: a request has one"
+            " login; unset one of them"
+        )
+    for name in () if tokens else _given(registry, ("LOGICAL_CLUSTER", "IDENTITY_POOL")):
+        yield (
+            f"{_REGISTRY}{name} is set, but neither {_REGISTRY}TOKEN nor {_REGISTRY}{_OAUTH[0]}:"
+            " it goes with a token; set one or remove it"
         )
 
 

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span, TracerProvider
 
-    from hapax.core.offset_commit import Marks
     from hapax.core.record_path import Batch
-    from hapax.core.records import Coordinates, Progress, Record
+    from hapax.core.records import Coordinates, Record
     from hapax.core.results import Failure
     from hapax.processing.batch_result import BatchResult, Begun, Core
 
@@ -55,20 +54,16 @@ except ValueError as error:  # it reads the variable when it is imported
 
 
 class TracedCore:
-    """Runs batches as the core inside does, each within a span."""
+    """Runs batches as the core inside does, each within a span, which begins when its turn comes.
+
+    Progress without records has none: an idle input would fill the store of spans.
+    """
 
     def __init__(self, core: Core, provider: TracerProvider, who: Attributes) -> None:
         self._core = core
+        self.ask, self.admit, self.end = core.ask, core.admit, core.end
         self._tracer = provider.get_tracer("hapax")
         self._who = who
-
-    def ask(self, batch: Batch) -> Begun:
-        """Do what comes before the batch's turn: the span begins with that."""
-        return self._core.ask(batch)
-
-    def admit(self, batch: Batch) -> Begun:
-        """Do what comes before the calls: the span begins when their results are known."""
-        return self._core.admit(batch)
 
     def run(
         self,
@@ -97,10 +92,6 @@ class TracedCore:
             context = span.get_span_context()
             ids = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
             return msgspec.structs.replace(settled, trace=ids)
-
-    def end(self, progress: Progress, marks: Marks | None = None) -> None:
-        """Commit progress without records. No span: an idle input would fill the store."""
-        self._core.end(progress, marks)
 
     def _attributes(self, batch: Batch, topics: list[str], attempt: int) -> Attributes:
         attributes: Attributes = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hapax.core import errors
 from hapax.core.claim_store import Owned, Preflight, StoreHealth
+from hapax.core.ports import Claims
 from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Kept(msgspec.Struct):
     ahead_s: float = 0.0
 
 
-class MemoryClaims:
+class MemoryClaims(Claims):
     """Claims in dicts: an id is remembered for one to one and a half times ``ttl_ms``, as in Redis.
 
     Ids of half that time are a generation, which ends as a whole.
@@ -71,7 +72,14 @@ class MemoryClaims:
         self._called = False
         self._kept = _Kept()
 
-    def claim(
+    def ask(self, *request: Any) -> AskedBefore:
+        """Claim now, as a request that arrives at once; what it raises is its answer."""
+        try:
+            return AskedBefore(self._claimed(*request))
+        except (errors.ClaimsUnavailableError, errors.OtherClusterError) as error:
+            return AskedBefore(error)
+
+    def _claimed(
         self,
         ids: Sequence[bytes],
         records: Sequence[Record],
@@ -105,15 +113,6 @@ class MemoryClaims:
             self.lost_answers -= 1
             raise errors.ClaimsUnavailableError("the answer was lost")
         return foreign
-
-    def ask(
-        self, ids: Sequence[bytes], records: Sequence[Record], replays: Mapping[int, Coordinates]
-    ) -> AskedBefore:
-        """Claim now, as a request that arrives at once; what it raises is its answer."""
-        try:
-            return AskedBefore(self.claim(ids, records, replays))
-        except (errors.ClaimsUnavailableError, errors.OtherClusterError) as error:
-            return AskedBefore(error)
 
     def seen_by(self, *, cluster_id: str | None = None) -> MemoryClaims:
         """Return the same claims as another worker sees them, with its own faults."""

@@ -23,18 +23,15 @@ from hapax.core.errors import BatchAbortedError, ConfigurationError, StateUnread
 from hapax.core.interrupt import Interrupt
 from hapax.core.records import Coordinates, Message, Record, TopicPartition
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
+from hapax.engines.steps import steps
 from hapax.engines.watchdog import Watchdog
 from hapax.processing.call_window import BLOCKING
 from hapax.processing.dead_letters import DeadLetter, dead_letter
-from hapax.processing.deduplicate import Claiming, ClaimOwners
-from hapax.processing.exactly_once import ExactlyOnce, Steps
-from hapax.processing.identity import Identity
+from hapax.processing.exactly_once import ExactlyOnce
 from hapax.processing.keyed_state import KeyedState, MemoryState
-from hapax.processing.limits import DeadLetterRate
-from hapax.processing.plan import BatchState, Destinations, Planner
-from hapax.processing.retry_later import LEVELS, LaterTries
+from hapax.processing.retry_later import LEVELS
 from hapax.processing.state import content_of, prefix_of
-from hapax.processing.transform import SchemaWait, TransformForm, form_of, load_form
+from hapax.processing.transform import TransformForm, form_of, load_form
 from hapax.schemas.codec import KINDS, Decoder, Encoder
 from hapax.schemas.lookup import lookup_of
 from hapax.schemas.registry import Schema
@@ -52,7 +49,6 @@ if TYPE_CHECKING:
     from hapax.core.formats import Format, FormatOptions
     from hapax.core.ports import AppliesAll
     from hapax.core.results import Result
-    from hapax.processing.answers import Around
 
 DEFAULTS = {
     "HAPAX_APP": "test",
@@ -311,9 +307,17 @@ class Pipeline:
         self._transaction = MemoryTransaction(
             self._broker, name, clock=self.clock, faults=self._fault
         )
-        steps = self._steps(claims=claims)
+        ttl_ms = self.settings.dedup.ttl_ms
+        made = steps(
+            self.settings,
+            MemoryClaims(clock=self.clock, ttl_ms=ttl_ms) if claims else None,
+            MemoryOwners(self._broker, wait=self.clock.wait),
+            self._noted,
+            state=self._state,
+            now_ms=self._now_ms,
+        )
         self._core = ExactlyOnce(
-            steps, self._source, self._transaction, clock=self.clock, interrupt=Interrupt()
+            made, self._source, self._transaction, clock=self.clock, interrupt=Interrupt()
         )
         self._transaction.open()
         if isinstance(self._transformer, GatheredCalls):
@@ -404,39 +408,11 @@ class Pipeline:
         self.clock.wait(seconds)
 
     def _capture(self) -> Any:
-        """Return business code's context, which logs and counts for this pipeline from now on."""
         context, settings = sys.modules.get("hapax.context"), self.settings
         if context:
             names = {"app": settings.app, "instance": settings.instance, "engine": settings.engine}
             context.capture(settings.telemetry.log_level, self._lines.append, **names)
         return context
-
-    def _steps(self, *, claims: bool) -> Steps:
-        settings = self.settings
-        retry = self._policy.topic
-        ids, inputs = settings.dedup.id, settings.input.topics
-        identity = Identity(ids, inputs=inputs, retry=retry, claimed=claims)
-        dead, out = settings.dead_letter, settings.output
-        store = MemoryClaims(clock=self.clock, ttl_ms=settings.dedup.ttl_ms) if claims else None
-        asked = MemoryOwners(self._broker, wait=self.clock.wait)
-        owners = ClaimOwners(asked, identity, batch_max=settings.transaction.records_max)
-        around: list[Around] = []
-        to = Destinations(settings.app, out.topic, dead.topic, retry, encoded=out.format != "bytes")
-        if retry is not None:
-            around.append(LaterTries(self._policy, now_ms=self._now_ms))
-        if settings.formats.needs_registry:
-            around.append(SchemaWait())
-        return Steps(
-            identity=identity,
-            claiming=Claiming(store, owners, pass_on_outage=False),
-            transformer=self._noted,
-            planner=Planner(to),
-            dead_letter_rate=DeadLetterRate(
-                topic=dead.topic, rate_max=dead.rate_max, records_min=dead.records_min
-            ),
-            around=around,
-            state=self._state or BatchState(),
-        )
 
     def _fault(self, step: str) -> InjectedFault | None:
         if step != "send_offsets" or not self._aborts:

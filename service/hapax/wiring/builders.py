@@ -24,6 +24,7 @@ from hapax.engines.monitors import FileWatch, LagMonitor, ReaderLagMonitor
 from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_transformer, retrying
 from hapax.engines.preflight import Brokers, await_brokers
 from hapax.engines.recovery import Recovery
+from hapax.engines.steps import now_ms, steps
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
@@ -43,13 +44,8 @@ from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
 from hapax.processing.call_window import Window
 from hapax.processing.crash_markers import Isolation
-from hapax.processing.deduplicate import Claiming, ClaimOwners
-from hapax.processing.exactly_once import ExactlyOnce, Steps
-from hapax.processing.identity import Identity
-from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
-from hapax.processing.plan import Destinations, Planner
-from hapax.processing.retry_later import LaterTries
-from hapax.processing.transform import SchemaWait
+from hapax.processing.exactly_once import ExactlyOnce
+from hapax.processing.limits import FenceBudget, Limits, Pace, RetryPolicy
 from hapax.settings.secrets import secrets_of
 from hapax.telemetry.logs import ClientLogger, who
 
@@ -58,17 +54,15 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import AppliesAll, Watch
+    from hapax.core.ports import Watch
     from hapax.core.records import Record
     from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls
     from hapax.engines.state_restore import Keyed
     from hapax.kafka.native import NativePath
     from hapax.kafka.produce.producer import Placed
-    from hapax.processing.answers import Around
     from hapax.processing.batch_result import Core
     from hapax.processing.keyed_state import KeyedState
-    from hapax.processing.plan import OtherCluster
     from hapax.processing.transform import Transformer, TransformForm
     from hapax.settings import Settings
     from hapax.settings.secrets import Strike
@@ -139,7 +133,7 @@ def worker_source(shared: Shared, *, together: bool = False) -> KafkaSource:
     topic = retrying(shared.settings).topic
     if topic is None:
         return source(shared, KafkaSource, assignor=RANGE if together else NO_ASSIGNOR)
-    return source(shared, KafkaRetrySource, retry=topic.name, now_ms=_now_ms)
+    return source(shared, KafkaRetrySource, retry=topic.name, now_ms=now_ms)
 
 
 def brokers(shared: Shared, list_topics: Callable[[float], Any]) -> Brokers:
@@ -225,10 +219,10 @@ def worker(
     recovery = Recovery(shared, source, transaction, claims, ends=ends, limits=budgets)
     elsewhere = source.elsewhere if isinstance(source, KafkaTargetSource) else None
     lookup = owners(settings, shared.watchdog.watch, stack, source)
-    made = steps(settings, claims, lookup, isolation, elsewhere=elsewhere)
+    state = None if keyed is None else keyed.state
+    made = steps(settings, claims, lookup, isolation, elsewhere=elsewhere, state=state)
     holds: list[PartitionHold] = list(schema_hold(shared, settings))
     if keyed is not None:
-        made = replace(made, state=keyed.state)
         holds.append(keyed.hold)
     bare = ExactlyOnce(made, source, transaction, clock=shared.clock, interrupt=shared.interrupt)
     core = traced(settings, bare)
@@ -255,47 +249,6 @@ def limits(settings: Settings) -> Limits:
         member_fences=FenceBudget(settings.instance, fences_max=MEMBER_FENCES_MAX),
         transaction_timeout_s=settings.transaction.timeout_ms / 1000,
         pass_on_outage=settings.dedup.on_outage == "pass",
-    )
-
-
-def steps(
-    settings: Settings,
-    claims: ClaimStore | None,
-    owners: KafkaOwners | None,
-    transformer: AppliesAll,
-    failed: tuple[int, int] = (0, 0),
-    elsewhere: OtherCluster | None = None,
-) -> Steps:
-    """Return the steps of a batch.
-
-    ``failed``: records and failures of the recent past. ``elsewhere``: where outputs go when that
-    is another cluster.
-    """
-    rate = dead_letter_rate(settings)
-    if failed[0]:
-        rate.record_batch(*failed)
-    policy, to, formats = retrying(settings), settings.dead_letter.topic, settings.formats
-    dedup, out, retry = settings.dedup, settings.output, policy.topic
-    encoded, now = formats.output != "bytes", out.timestamp == "now"
-    identity = Identity(dedup.id, inputs=settings.input.topics, retry=retry, claimed=dedup.enabled)
-    asked = ClaimOwners(owners, identity, batch_max=settings.transaction.records_max)
-    around: list[Around] = [] if retry is None else [LaterTries(policy, now_ms=_now_ms)]
-    if formats.needs_registry:
-        around.append(SchemaWait())
-    return Steps(
-        identity=identity,
-        claiming=Claiming(claims, asked, pass_on_outage=dedup.on_outage == "pass"),
-        transformer=transformer,
-        planner=Planner(Destinations(settings.app, out.topic, to, retry, elsewhere, encoded, now)),
-        dead_letter_rate=rate,
-        around=around,
-    )
-
-
-def dead_letter_rate(settings: Settings) -> DeadLetterRate:
-    dead_letter = settings.dead_letter
-    return DeadLetterRate(
-        topic=dead_letter.topic, rate_max=dead_letter.rate_max, records_min=dead_letter.records_min
     )
 
 
@@ -462,10 +415,6 @@ def tell_waiting(shared: Shared, source: KafkaSource) -> None:
         with suppress(BatchAbortedError):  # it is only a remark
             topic = str(shared.settings.retry_topic)
             shared.events.records_left_waiting(source.waiting(), source.unread(), topic)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def claim_store(

@@ -25,6 +25,7 @@ from hapax.engines.spark.executors import Executors
 from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_context, open_session
+from hapax.engines.steps import dead_letter_rate
 from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import start_remarks
@@ -68,7 +69,7 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
         return
     stack.callback(member.close)
     member.subscribe()
-    rate = parts.dead_letter_rate(settings)
+    rate = dead_letter_rate(settings)
     engine = SparkEngine(
         shared,
         member,

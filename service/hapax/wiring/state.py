@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapax.core.errors import PreflightError
 from hapax.engines.state_restore import Keyed, StateHold
+from hapax.engines.steps import now_ms
 from hapax.kafka.produce.base import KafkaProducing
 from hapax.kafka.read.changelog import Changelog
 from hapax.processing.keyed_state import KeyedState
@@ -47,14 +47,10 @@ def keyed_state(
         announce,
         inputs=settings.input.topics,
         bytes_max=changelog.bytes_max,
-        now_ms=_now_ms,
+        now_ms=now_ms,
     )
     hold = StateHold(shared, state, store, changelog)
     stack.callback(lambda: store.close(trusted=hold.close()))
     assert isinstance(transaction, KafkaProducing)  # as load_calls has asked for
     transaction.require(changelog.topic)
     return Keyed(state, hold)
-
-
-def _now_ms() -> float:
-    return time.time() * 1000

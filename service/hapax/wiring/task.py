@@ -16,6 +16,7 @@ from hapax.engines import overlapping_calls
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import GatheredCalls
 from hapax.engines.spark.task import Task, hung, overrun
+from hapax.engines.steps import steps
 from hapax.engines.watchdog import Watchdog
 from hapax.kafka.consume.spark_sources import KafkaRange
 from hapax.kafka.native import record_path
@@ -137,8 +138,8 @@ class RangeTask(Task):
             with suppress(ClaimsUnavailableError):
                 claims.ping()  # where it deletes claims, it refuses to claim from here on
         owners = parts.owners(settings, self.watchdog.watch, on)
-        steps = parts.steps(settings, claims, owners, isolation, self._plan.failed)
-        bare = ExactlyOnce(steps, source, transaction, clock=self.clock, interrupt=self.interrupt)
+        made = steps(settings, claims, owners, isolation, failed=self._plan.failed)
+        bare = ExactlyOnce(made, source, transaction, clock=self.clock, interrupt=self.interrupt)
         core = parts.traced(settings, bare, lane_id(settings, self._plan.lane))
         on.callback(parts.flush_traces, settings)
         return core

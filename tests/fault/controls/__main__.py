@@ -7,8 +7,8 @@ With ``--all``, ``--quick`` or ``--play NAME ...`` the trials of the controls ar
 import os
 import sys
 
+from bench.peers.environment import environment
 from tests.fault.controls.contract import Contract, contract
-from tests.fault.controls.environments import environment
 
 LOOPS = {
     "auto-commit": "AutoCommit",

@@ -8,7 +8,12 @@ from tests.fault.controls.trials import play, undisturbed
 from tests.fault.mutants.__main__ import MUTANTS
 from tests.fault.mutants.plans import MUTANTS as TRIALS
 from tests.fault.results import VIOLATIONS
+from tests.kit.mutants import require_same_arguments
 from tests.kit.proof import at_length
+from tests.simulation.mutants import MUTANTS as SIMULATED
+from tests.simulation.spool.mutants import MUTANTS as OF_SPOOL
+from tests.unit.mutants import OURS as OF_UNITS
+from tests.unit.test_spark_mutants import MUTANTS as OF_SPARK
 
 EACH = {trial.words: undisturbed(trial) for trial in CONTROLS}
 
@@ -21,6 +26,20 @@ def test_every_control_and_every_mutant_has_its_trial():
 def test_what_trials_must_show_are_classes_that_the_checker_knows():
     for trial in (*CONTROLS, *TRIALS):
         assert set(trial.expected) <= set(VIOLATIONS), trial.name
+
+
+PLANTED = {
+    **{name: each.patch for name, each in SIMULATED.items()},
+    **{
+        each.__name__: each
+        for each in (*MUTANTS.values(), *OF_UNITS.values(), *OF_SPOOL, *OF_SPARK)
+    },
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_a_mutant_puts_in_place_takes_the_same_arguments(name):
+    PLANTED[name](require_same_arguments)
 
 
 @pytest.mark.long

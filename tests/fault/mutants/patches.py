@@ -56,28 +56,19 @@ def progress_one_too_short(patch: Patch) -> None:
 def claim_then_drop(patch: Patch) -> None:
     """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
 
-    def claim(
-        self: RedisClaims,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Mapping[int, Coordinates]:
-        pipeline: Any = self._redis.pipeline(transaction=False)
-        for each in ids:
-            pipeline.set(self._store.base + b":" + each, 1, nx=True)
-        known = [index for index, new in enumerate(pipeline.execute()) if not new]
-        return {index: Coordinates("", -1, -1) for index in known}
-
     def ask(
         self: RedisClaims,
         ids: Sequence[bytes],
         records: Sequence[Record],
         replays: Mapping[int, Coordinates],
+        gone: Sequence[Coordinates] = (),
     ) -> Asked:
-        return AskedBefore(claim(self, ids, records, replays))
+        pipeline: Any = self._redis.pipeline(transaction=False)
+        for each in ids:
+            pipeline.set(self._store.base + b":" + each, 1, nx=True)
+        known = [index for index, new in enumerate(pipeline.execute()) if not new]
+        return AskedBefore({index: Coordinates("", -1, -1) for index in known})
 
-    patch(RedisClaims, "claim", claim)
     patch(RedisClaims, "ask", ask)
 
 
@@ -85,9 +76,9 @@ def claim_then_drop(patch: Patch) -> None:
 
 
 @in_place_of(parts, "transaction")
-def two_transactions_without_gate(transaction: Any, shared: Any, source: Any) -> Any:
+def two_transactions_without_gate(transaction: Any, *around: Any) -> Any:
     """Two producers take turns; a commit that fails is found out too late."""
-    lanes: list[Any] = [transaction(shared, source) for _ in range(2)]
+    lanes: list[Any] = [transaction(*around) for _ in range(2)]
     for number, lane in enumerate(lanes):
         properties: Any = lane._properties
         lane._properties = properties | {

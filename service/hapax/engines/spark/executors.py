@@ -72,7 +72,6 @@ class Executors:
         return self._process.lifecycle.stopping
 
     def _await_master(self) -> bool:
-        """Wait until the master takes connections; false when a stop is asked for meanwhile."""
         servers = list(_servers(self._options.master))
         began_s = self._process.clock.monotonic()
         while servers and not any(map(_connects, servers)):
@@ -218,7 +217,6 @@ def packed(thing: Any) -> bytes:
 
 
 def _servers(master: str) -> Iterator[tuple[str, int]]:
-    """Yield the addresses of standalone masters; none for other kinds of cluster."""
     scheme, _, rest = master.partition("://")
     if scheme == "spark":
         for each in rest.split(","):
@@ -321,7 +319,6 @@ def ship(context: SparkContext, wares: Sequence[Ware], folder: Path) -> None:
 
 
 def _zip(folder: Path, target: Path) -> None:
-    """Write a folder's files; the same files make the same archive."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)

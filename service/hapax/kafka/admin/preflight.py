@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hapax.cluster.cluster_state import Address, BrokerAnswers
+from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.connection import access, bootstrap, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import admin_properties, build
 from hapax.kafka.read.offsets_client import reader_properties
-from hapax.processing.retry_later import LEVELS, create_command
+from hapax.processing.retry_later import COMPACTED, LEVELS, create_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -100,7 +101,6 @@ class KafkaPreflight:
         )
 
     def _absent(self, topics: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the topics without which nothing can start."""
         unknown = "does not exist or may not be read"
         for topic, setting in required_topics(self._settings).items():
             found: Any = topics.get(topic)
@@ -114,6 +114,13 @@ class KafkaPreflight:
                 )
             elif missing:
                 yield f"{setting}: topic {topic} {unknown}; create it or fix the name"
+            elif topic == self._settings.retry_topic:
+                told = topic_settings(reader_properties(self._settings), {topic}).get(topic, {})
+                if "compact" in (policy := told.get("cleanup.policy", "")):
+                    yield (
+                        f"{setting}: topic {topic} has cleanup.policy={policy}: {COMPACTED}; set it"
+                        " to delete"
+                    )
 
     def _unencrypted(self, found: Mapping[str, Address]) -> str:
         protocol = self._settings.kafka.security.protocol

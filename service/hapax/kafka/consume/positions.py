@@ -291,7 +291,6 @@ class Positions:
             self._find(where, position, lows[where], highs[where])
 
     def _find(self, where: Where, position: int, low: int, high: int) -> None:
-        """Continue at a position at which the client did not, or raise why it cannot be."""
         state = self._states[where]
         if state.truncated is not None:
             cut = _CUT_AT.search(state.truncated)

@@ -316,9 +316,12 @@ class KafkaSource:
             self._consumer.client.commit(offsets=offsets, asynchronous=False)
 
     def group_knows(self) -> bool:
-        """Return whether the group has an offset in any of the topics. Before or after joining."""
-        found = self._consumer.committed(self._every_partition())
-        return any(answer.offset >= 0 for answer in found.values())
+        """Return whether Hapax has committed an offset of the group. Before or after joining."""
+        found = self._consumer.committed(self._every_partition()).values()
+        ours = (
+            CommittedMetadata.of(one) != CommittedMetadata() for one in found if one.offset >= 0
+        )
+        return any(ours)
 
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""

@@ -318,4 +318,5 @@ class KafkaProducing:
         """Raise StopError when a topic of the settings is gone: no record is to blame for it."""
         gone = sorted(outbox.unknown_topics & self._config.required_topics)
         if gone:
-            raise StopError(f"output topic {', '.join(gone)} no longer exists: recreate it")
+            why = "no longer exists: recreate it; what was in it is gone, state as well"
+            raise StopError(f"output topic {', '.join(gone)} {why}")

@@ -369,7 +369,6 @@ class TargetTransaction:
 
 
 def _failure_of(opened: Callable[[], None]) -> str | None:
-    """Open; what fails is returned outside of its handler, see engines/worker.py."""
     try:
         opened()
     except (ProducerDeadError, BatchAbortedError) as error:

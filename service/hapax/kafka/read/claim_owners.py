@@ -122,7 +122,6 @@ class KafkaOwners:
         self._queries.close()
 
     def _there(self, wanted: dict[Where, deque[int]]) -> dict[Where, deque[int]]:
-        """Return the offsets that their logs hold; without partitions that hold none."""
         there = {}
         until_s = time.monotonic() + BEYOND_END_S
         for where, offsets in wanted.items():

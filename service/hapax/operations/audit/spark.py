@@ -133,7 +133,6 @@ class SparkAudit:
 def _rows_of(
     read: Ranges, columns: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run within a task: numbers of stretches in, rows out."""
     schema = _schema(columns)
     for batch in batches:
         for number in batch.column(0).to_pylist():

@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.cluster.topic_rules import TopicRules
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
 from hapax.core.results import Undecided
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer, retrying
-from hapax.kafka.admin.topics import topic_settings
-from hapax.kafka.properties import producer_properties
 from hapax.kafka.read.changelog import Changelog
-from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.audit.result import Compare, StateFindings
 from hapax.operations.audit.rows import DEAD_SLOT, EffectRows
 from hapax.operations.reading import read_ranges
@@ -35,11 +31,10 @@ from hapax.processing.state import due_ms, parts_of
 from hapax.processing.transform import error_of, load_form
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hapax.core.ports import Tell
     from hapax.core.records import Record, TopicPartition
     from hapax.core.results import Result
+    from hapax.operations.audit.result import Audit
     from hapax.processing.state import Changes
     from hapax.processing.transform import Transformer
     from hapax.settings import Settings
@@ -62,48 +57,64 @@ def audit_limits(settings: Settings) -> CallLimits:
     )
 
 
-def judged_state(
-    settings: Settings, outputs: Sequence[str], tell: Tell, examples_max: int
-) -> StateFindings:
-    """Judge the state at the committed offsets. Raises HapaxError when not all could be read."""
+def judge_state(settings: Settings, found: Audit, tell: Tell, examples_max: int) -> None:
+    """Judge the state at the committed offsets, and explain what has no effect by calls in order.
+
+    Raises HapaxError when not all could be read.
+    """
     if len(settings.input.topics) > 1:
         problem = (
             "--state: the inputs are several, and no log says in which order their records were"
-            " called: audit without it"
+            " called: hapax audit --no-transform judges all but contents and state"
         )
         raise ConfigurationError([problem])
-    findings = StateFindings()
-    spans = _spans(settings, findings)
-    with closing(_StateJudge(settings, spans, outputs, tell)) as judge:
+    found.state = findings = StateFindings()
+    spans = _spans(found, findings)
+    bounds = [one.bounds for one in found.outputs]
+    lanes = {(one.topic, one.partition): (one.low, one.end) for one in bounds}
+    with closing(_StateJudge(settings, spans, lanes, tell)) as judge:
         for where in spans:
             judge.judge(where, findings, examples_max)
-    return findings
+    for one in found.inputs:
+        where = (one.bounds.topic, one.bounds.partition)
+        if spans.get(where) == (one.bounds.start, one.bounds.until):
+            _explain(found, one.counts, judge.due[where])
 
 
-def _spans(settings: Settings, findings: StateFindings) -> Spans:
+def _explain(found: Audit, counts: dict[str, int], due: int) -> None:
+    """Say what records without effect came to: as many as the calls give outputs are missing."""
+    unknown = counts.get("unexplained", 0)
+    there = sum(counts.get(name, 0) for name in ("with_outputs", "torn", "repeated"))
+    lacking = min(unknown, max(0, due - there))
+    moved = {"unexplained": -unknown, "missing": lacking, "filtered": unknown - lacking}
+    for name, count in moved.items():
+        counts[name] = counts.get(name, 0) + count
+        found.totals[name] += count
+
+
+def _spans(found: Audit, findings: StateFindings) -> Spans:
     """Return what of the input has changed the state; leave out what cannot be called again."""
-    with closing(BlockingOffsets(settings)) as client:
-        places = client.partitions(settings.input.topics)
-        lows, committed = client.log_starts(places), client.committed(places)
-    told = topic_settings(producer_properties(settings), settings.input.topics)
     spans: Spans = {}
-    for where in places:
-        if TopicRules.of(told.get(where[0], {})).compacted:
+    for bounds in (one.bounds for one in found.inputs):
+        if bounds.compacted:
             why = "the input is compacted"
-        elif lows[where]:
-            why = f"records below {lows[where]:,} were deleted"
+        elif bounds.low:
+            why = f"records below {bounds.low:,} were deleted"
         else:
-            spans[where] = (0, committed[where] or 0)
+            until = 0 if bounds.committed is None else bounds.committed
+            spans[(bounds.topic, bounds.partition)] = (0, until)
             continue
-        findings.remarks.append(f"{where[0]}/{where[1]}: its state is not judged: {why}")
+        name = f"{bounds.topic}/{bounds.partition}"
+        findings.remarks.append(f"{name}: its state is not judged: {why}")
     return spans
 
 
 class _StateJudge:
-    def __init__(
-        self, settings: Settings, spans: Spans, outputs: Sequence[str], tell: Tell
-    ) -> None:
+    """``due``: by partition, how many of its records have outputs by the calls."""
+
+    def __init__(self, settings: Settings, spans: Spans, lanes: Spans, tell: Tell) -> None:
         self._settings, self._spans, self._tell = settings, spans, tell
+        self.due = dict.fromkeys(spans, 0)
         self._places = {where: number for number, where in enumerate(spans)}
         self._identity = Identity(settings.dedup.id, inputs=settings.input.topics)
         self._store = MemoryState()
@@ -114,7 +125,7 @@ class _StateJudge:
             form, audit_limits(settings), state=self._state
         )
         repeated = self._repeated() if settings.dedup.enabled else set()
-        self._skipped = self._without_change(repeated, outputs)
+        self._skipped = self._without_change(repeated, lanes)
 
     def close(self) -> None:
         if isinstance(self._transformer, GatheredCalls):
@@ -149,15 +160,18 @@ class _StateJudge:
                 for index, one in enumerate(chunk)
                 if not one.readable or (place, one.record.offset) in self._skipped
             }
-            self._apply(records, preset)
+            self.due[where] += self._apply(records, preset)
         return newest_ms
 
-    def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> None:
+    def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> int:
+        due = 0
         for result in self._transformer.apply_all(records, Interrupt(), preset):
             if isinstance(result, Undecided):
                 raise error_of(result)
+            due += isinstance(result, tuple) and bool(result)
             self._store.apply(changes_of(result) or {}, {}, {})
         self._state.clear()
+        return due
 
     def _folded(self, where: TopicPartition) -> tuple[Changes, set[bytes]]:
         """Return what the changelog has at the committed offset, and what changed after it."""
@@ -171,7 +185,6 @@ class _StateJudge:
         return {entry: value for entry, value in found.items() if value is not None}, later
 
     def _repeated(self) -> set[Place]:
-        """Return the records whose id another record has as well."""
         seen: dict[bytes, Place] = {}
         repeated: set[Place] = set()
         for chunk in read_ranges(self._settings, self._spans, self._tell, "reading ids"):
@@ -182,25 +195,19 @@ class _StateJudge:
                     repeated |= {first, place}
         return repeated
 
-    def _without_change(self, repeated: set[Place], outputs: Sequence[str]) -> set[Place]:
+    def _without_change(self, repeated: set[Place], lanes: Spans) -> set[Place]:
         """Return dead letters, and of those with the same id what no effect names."""
         letters = self._settings.dead_letter.topic
-        topics = [*(outputs if repeated else ()), *([letters] if letters else ())]
+        read = {at: span for at, span in lanes.items() if repeated or at[0] == letters}
         effects = EffectRows(
             self._places, [0] * len(self._places), app=self._settings.app, compare=Compare.NONE
         )
         dead: set[Place] = set()
         named: set[Place] = set()
-        for chunk in read_ranges(self._settings, self._ends(topics), self._tell, "reading effects"):
+        for chunk in read_ranges(self._settings, read, self._tell, "reading effects"):
             for row in filter(None, (effects.row(one.record) for one in chunk)):
                 (dead if row.slot == DEAD_SLOT else named).add((row.place, row.offset))
         return dead | (repeated - named)
-
-    def _ends(self, topics: Sequence[str]) -> Spans:
-        with closing(BlockingOffsets(self._settings)) as client:
-            lanes = client.partitions(dict.fromkeys(topics))
-            lows, ends = client.log_starts(lanes), client.last_stable(lanes)
-        return {lane: (lows[lane], ends[lane]) for lane in lanes}
 
     def _place(self, record: Record) -> Place:
         return self._places[(record.topic, record.partition)], record.offset

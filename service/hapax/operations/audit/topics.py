@@ -32,7 +32,7 @@ from hapax.operations.audit.judgement import first_named, judge, named_topics
 from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
-from hapax.operations.audit.state import audit_limits, judged_state
+from hapax.operations.audit.state import audit_limits, judge_state
 from hapax.operations.reading import await_decided
 from hapax.processing.transform import load_form
 
@@ -95,8 +95,7 @@ def audit(
         with opened as reader:
             found = topics.judged(reader)
     if options.state:
-        outputs = {one.bounds.topic: None for one in found.outputs}
-        found.state = judged_state(settings, [*outputs], report, options.examples_max)
+        judge_state(settings, found, report, options.examples_max)
     found.duration_s = round(time.monotonic() - began_s, 1)
     return found
 

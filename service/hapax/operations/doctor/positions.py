@@ -19,7 +19,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.retry_later import LEVELS, LONGEST_MS, create_command
+from hapax.processing.retry_later import COMPACTED, LEVELS, LONGEST_MS, create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
@@ -305,8 +305,7 @@ def _retry_topic(context: CheckContext) -> Iterator[CheckResult]:
         return
     if "compact" in topic.settings.get("cleanup.policy", "delete"):
         yield fail(
-            f"{name}: cleanup.policy={topic.settings['cleanup.policy']}: of records with one key "
-            "that wait all but the last are deleted",
+            f"{name}: cleanup.policy={topic.settings['cleanup.policy']}: {COMPACTED}",
             set_topic(name, "cleanup.policy=delete"),
         )
     if topic.settings.get("retention.bytes", "-1") != "-1":

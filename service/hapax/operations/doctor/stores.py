@@ -39,7 +39,6 @@ ADDRESS: Final = "HAPAX_DEDUP__REDIS_URL"
 
 
 def _store_of(context: CheckContext) -> StoreHealth:
-    """Return what the store reported; only called where there is one."""
     if context.claims is None:
         raise ValueError("no claim store is configured")
     return context.claims

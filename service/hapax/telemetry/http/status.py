@@ -165,7 +165,6 @@ class Status:
         }
 
     def _rates(self) -> list[dict[str, Any]]:
-        """Return records a second between each two samples, the oldest first."""
         return [
             {
                 "at": round(now.at_s, 3),
@@ -217,7 +216,6 @@ class Status:
         }
 
     def _record_path(self) -> str:
-        """Return that of the executors where there are any: a driver takes no records."""
         told = {path.partition(" ")[0] for path in self.health.record_paths.values()}
         return ", ".join(sorted(told)) or self.record_path
 

@@ -160,7 +160,6 @@ def _text(name: str, path: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a JAAS string: in quotes, with quotes, backslashes and line breaks escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     escaped = escaped.replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'

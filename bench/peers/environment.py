@@ -1,7 +1,7 @@
 """An environment of its own for each peer: its libraries are not ours, and ours are not its.
 
-Made on demand under ``build/peers``, from the lock of that peer in ``bench/peers``, which is also
-what the benchmark measures; standard library only.
+Made on demand under ``build/peers``, from the lock of that peer, for the benchmark and for the
+controls of the fault tests; standard library only.
 """
 
 import fcntl
@@ -10,8 +10,8 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-PEERS = Path("build/peers")
-PROJECT = Path(__file__).parents[3]
+PEERS = Path(__file__).parent
+BUILD = PEERS.parents[1] / "build/peers"
 
 
 def environment(name: str) -> Path:
@@ -20,8 +20,8 @@ def environment(name: str) -> Path:
     Another process that builds the same is waited for. Raises CalledProcessError when a library
     cannot be had.
     """
-    wanted = PROJECT / "bench/peers" / name / "requirements.txt"
-    folder = PROJECT / PEERS / name
+    wanted = PEERS / name / "requirements.txt"
+    folder = BUILD / name
     stamp, state = folder / "built", sha256(wanted.read_bytes()).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{name}.lock").open("w") as lock:
