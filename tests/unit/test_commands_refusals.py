@@ -116,6 +116,8 @@ def test_programs_get_the_sentence_as_json_and_an_id_like_a_place_is_given_by_na
     told = json.loads(invoked(app, ["offsets", "--json"], env=env, code=3).stdout)
     assert told["ok"] is False
     assert len(told["problems"]) == 1
+    told = json.loads(invoked(app, ["audit", "--json", "--al"], code=2).stdout)
+    assert told["problems"][0].startswith("hapax audit: No such option: --al")
     done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
     assert "no broker answered" in done.stderr
 

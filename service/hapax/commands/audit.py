@@ -133,7 +133,7 @@ def sentences(audit: Audit) -> list[str]:
         found = ", ".join(f"{audit.anomalies[one.name]:,} {one.title}" for one in classes)
         first = f"BROKEN: {found}; {records:,} records judged."
     elif not records:
-        first = "Nothing to judge: no record is below a committed offset."
+        first = "Nothing to judge: no record that exists is below a committed offset."
     elif unknown:
         # Without the transform it is not known whether they should have had an effect.
         explain = "only the transform can explain"

@@ -174,12 +174,13 @@ def publish(
 
 def _show(done: Sender, topic: str, *, as_json: bool) -> None:
     if as_json:
-        found = screen.fields(done, "failed", "reasons", published="delivered")
+        found = screen.fields(done, "failed", "reasons", published="delivered", first_lines="first")
         screen.print_json({"topic": topic, **found})
     else:
         typer.echo(f"{done.delivered:,} published to {topic}")
         for reason, count in done.reasons.items():
-            screen.say(f"{count:,} failed: {reason}", err=True)
+            line = f" (first: line {done.first[reason]})" if reason in done.first else ""
+            screen.say(f"{count:,} failed: {reason}{line}", err=True)
     if done.failed:
         if not as_json:
             typer.echo(f"{done.failed:,} records were not delivered", err=True)

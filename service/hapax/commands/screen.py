@@ -166,14 +166,19 @@ def refusals(
         with closing(ProgressLine()) as line:
             yield line
     except HapaxError as error:
-        problems = struck(getattr(error, "problems", None) or [str(error)])
-        if as_json:
-            print_json({"ok": False, "problems": problems})
-        else:
-            for problem in problems:
-                typer.echo(f"{prefix}{problem}", err=True)
+        refuse(getattr(error, "problems", None) or [str(error)], as_json=as_json, prefix=prefix)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def refuse(problems: Iterable[str], *, as_json: bool, prefix: str = "") -> None:
+    """Print what is wrong: sentences on stderr, or one object on stdout."""
+    found = struck(problems)
+    if as_json:
+        print_json({"ok": False, "problems": found})
+        return
+    for problem in found:
+        typer.echo(f"{prefix}{problem}", err=True)
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

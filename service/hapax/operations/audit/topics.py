@@ -194,10 +194,20 @@ class AuditTopics:
     ) -> list[InputBounds]:
         topics = self._settings.input.topics
         told = topic_settings(producer_properties(self._settings), topics)
+        begins = self._client.log_starts(self._places)
+        gone = [f"{topic}/{number}" for (topic, number), begin in begins.items() if begin]
+        if gone and self._options.since_ms is None:
+            more = f" and {len(gone) - 1} others" if len(gone) > 1 else ""
+            self._remarks.append(f"the first records of {gone[0]}{more} were deleted: not judged")
         found = []
         for place, where in enumerate(self._places):
             known, low = committed[where], lows[where]
             start = max(low, first.get(place, -1) + 1)
+            if known is not None and known < begins[where]:
+                self._remarks.append(
+                    f"{where[0]}/{where[1]}: records {known} to {begins[where] - 1} were deleted"
+                    " before the group read them"
+                )
             if start > low:
                 self._remarks.append(
                     f"{where[0]}/{where[1]}: judged from {start} on: older outputs were deleted"
