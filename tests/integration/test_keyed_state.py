@@ -377,7 +377,7 @@ def test_a_worker_whose_disk_is_full_says_so_and_continues_when_it_has_room(rout
         ballast = fill(disk)
         route.write(*[Given(b"x", b"more-%d" % at, partition=0) for at in range(RECORDS)])
         worker.ends_with(1)
-        assert "HAPAX_STATE__DIR cannot be written" in worker.text()
+        assert "bytes are free, cannot be written" in worker.text()
         worker.start()
         worker.ends_with(3)
         assert "No space left on device" in worker.text()

@@ -84,6 +84,7 @@ WRONG = {
     "publish --resume-at 1": "--resume-at needs --spool DIR",
     "publish --spool s --transactional": "exclude each other",
     "publish --spool s --disk-max much": "--disk-max much",
+    "publish --spool s --disk-max 1": "--disk-max 1: a spool takes 256KiB at least",
     "publish nowhere.log --spool s": "nowhere.log cannot be read: No such file",
     "publish nowhere.jsonl": "nowhere.jsonl cannot be read: No such file",
     "transactions abort other-0 --yes": "no transactional id of",
@@ -129,6 +130,12 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     assert done.stdout == ""
     (told,) = done.stderr.splitlines()
     assert WRONG[command] in told
+
+
+def test_a_folder_without_settings_is_named_before_each_variable_that_is_missing():
+    told = invoked(app, ["dev", "--once"], env={}, input="{}\n", code=2).stderr.splitlines()
+    assert told[0].startswith("hapax dev: there is no settings.env here: name a file")
+    assert "HAPAX_APP is not set" in told[1]
 
 
 @pytest.mark.parametrize(

@@ -250,8 +250,14 @@ def hand_over(stage: SparkStage, successor: ManagedProcess) -> HandOver:
     stage.workers = [successor]
     stage.start(successor)
     stage.await_commit(successor, since)
-    names, came = (predecessor.name, successor.name), stage.publisher.published - published
-    done = HandOver(*names, left_after_s, elapsed_s(asked_s), came, exit_code)
+    done = HandOver(
+        predecessor=predecessor.name,
+        successor=successor.name,
+        left_after_s=left_after_s,
+        commits_after_s=elapsed_s(asked_s),
+        published=stage.publisher.published - published,
+        exit_code=exit_code,
+    )
     stage.screen.note(done.sentence)
     return done
 

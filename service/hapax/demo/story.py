@@ -123,12 +123,20 @@ def tell(stage: Stage, seconds: float) -> DemoSummary:
     stage.wait(lambda: time.monotonic() > until_s, "time passes", left_s + 1.0)
     stage.publisher.stop()
     stage.publisher.check()
-    exit_codes, verdicts = _drain(stage), _judged(stage)
+    exit_codes, (hapax, ordinary) = _drain(stage), _judged(stage)
     sent, loop_name = stage.publisher, stage.ordinary.name
-    of_loop = [fault for fault in faults if fault.target == loop_name]
-    ours = [fault for fault in faults if fault.target != loop_name]
-    struck = (ours, hand_overs, of_loop, stage.ordinary_restarts)
-    return DemoSummary(stage.engine, sent.published, sent.aborted, *struck, exit_codes, *verdicts)
+    return DemoSummary(
+        engine=stage.engine,
+        published=sent.published,
+        aborted=sent.aborted,
+        faults=[fault for fault in faults if fault.target != loop_name],
+        hand_overs=hand_overs,
+        ordinary_faults=[fault for fault in faults if fault.target == loop_name],
+        ordinary_restarts=stage.ordinary_restarts,
+        exit_codes=exit_codes,
+        hapax=hapax,
+        ordinary=ordinary,
+    )
 
 
 def _drain(stage: Stage) -> list[int]:

@@ -80,7 +80,8 @@ def audit(
                 "keeps state, which calls out of order would not find: --state judges it and all"
                 " but the contents of outputs, --no-transform these alone"
             )
-        raise ConfigurationError([f"HAPAX_TRANSFORM={settings.transform} {why}"])
+        named = settings.transform or " (none is set)"
+        raise ConfigurationError([f"HAPAX_TRANSFORM={named} {why}"])
     options = msgspec.structs.replace(options, transform=options.transform and not options.state)
     if engine == "spark" and find_spec("pyspark") is None:
         problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
