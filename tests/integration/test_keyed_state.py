@@ -270,6 +270,18 @@ def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_com
     assert kept(route) == dict.fromkeys((b"count\0key-%d" % key for key in range(KEYS)), b"\x02")
 
 
+def test_a_changelog_that_another_app_writes_to_is_refused_with_2_by_both(route):
+    route.write(*keyed(0, KEYS))
+    route.run_to_end()
+    other = route.worker(APP=f"{route.app}-b", STATE__TOPIC=f"{route.app}-state")
+    other.ends_with(2)
+    assert f"has changes of the app {route.app}: give each app its own" in other.text()
+    theirs = [("hapax-app", b"another")]
+    produce(route.bootstrap, f"{route.app}-state", Given(b"x", b"count\0a", theirs, 0))
+    shown = Desk(route).type("state", "show", "key-0")
+    assert (shown.exit_code, "of the app another" in shown.stderr) == (2, True)
+
+
 def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(
     route, tmp_path
 ):

@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hapax.core.errors import StateUnreadError
-from hapax.core.headers import SOURCE
+from hapax.core.headers import APP, SOURCE
 from hapax.core.offset_commit import require_assigned
 from hapax.core.records import Message
 from hapax.processing.plan import BatchState
@@ -134,16 +134,18 @@ class KeyedState(BatchState):
         topic: str,
         announce: Callable[[dict[int, int]], object] = lambda _ends: None,
         *,
+        app: str = "",
         inputs: Sequence[str] = (),
         bytes_max: int = ENTRY_BYTES_MAX,
         now_ms: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """``topic``: the changelog. ``inputs``: topics that share their state by partition.
+        """``topic``: the changelog, of ``app`` alone. ``inputs``: topics that share their state.
 
         ``announce``: hears before it is sent which message of a plan is the last of a partition of
         the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
         ``now_ms``: Unix time; without it only records say what has expired.
         """
+        self._app = app.encode()
         self._inputs = inputs if len(inputs) > 1 else ()
         self._bytes_max = bytes_max
         self._now_ms = now_ms
@@ -301,8 +303,12 @@ class KeyedState(BatchState):
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)
             messages.append(Message(self._topic, value, key, partition, None, source))
-        for number, index in ends.items() if self._inputs else ():
-            self._name_newest(number, messages[index - first])
+        for number, index in ends.items():
+            last_change = messages[index - first]
+            if self._inputs:
+                self._name_newest(number, last_change)
+            if self._app:
+                last_change.headers.append((APP, self._app))
         self._announce({index: partition for partition, index in ends.items()})
         plan.add(messages, of.values())
         self._planned = planned

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from hapax.core.errors import PreflightError, StopError
-from hapax.core.headers import SOURCE
+from hapax.core.errors import ConfigurationError, PreflightError, StopError
+from hapax.core.headers import APP, SOURCE
 from hapax.core.ports import silent
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
@@ -128,7 +128,8 @@ class Changelog:
         """Yield what committed transactions have changed, in the order of each partition.
 
         ``topic``: the input of ``source``. A piece whose ``next`` is the end of its span is the
-        last one of its partition. Pieces come now and then, and may be none.
+        last one of its partition. Pieces come now and then, and may be none. ConfigurationError:
+        another app writes to it, too.
         """
         logs = {(self.topic, number): span for number, span in spans.items()}
         places = {number: f"{topic}/{number}/".encode() for number in spans}
@@ -138,7 +139,7 @@ class Changelog:
         }
         size = 0
         for messages, done in RangeReader(self._settings).messages(logs):
-            size += _gather(messages, pieces, places, others)
+            size += _gather(messages, pieces, places, others, self._settings.app)
             for _topic, number in done:
                 pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
             if done or size > PIECE_BYTES or not messages:
@@ -152,12 +153,13 @@ def _gather(
     pieces: dict[int, ChangelogPiece],
     places: Mapping[int, bytes],
     others: Collection[bytes],
+    app: str,
 ) -> int:
     """Add messages to the pieces of their partitions; return about how many bytes they take.
 
     Every value of a state comes through here, so there is no call that need not be.
     """
-    whole, last, place, piece = 0, -1, b"", ChangelogPiece({})
+    whole, last, place, own, piece = 0, -1, b"", app.encode(), ChangelogPiece({})
     for message in messages:
         number: Any = message.partition()
         if number != last:
@@ -179,7 +181,19 @@ def _gather(
                     piece.source = at
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
+            elif name == APP and said and said != own:
+                raise _shared(message, said)
     return whole
+
+
+def _shared(message: Message, app: bytes) -> ConfigurationError:
+    return ConfigurationError(
+        [
+            f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
+            f" {app.decode(errors='replace')}: give each app its own, and compute both states again"
+            " by hapax offsets rewind --to earliest --drop-state"
+        ]
+    )
 
 
 def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:
