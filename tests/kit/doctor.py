@@ -186,7 +186,11 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[CheckCont
 
 
 def with_state(
-    partitions: int = 2, folder: str | None = ".", size: str = "1MiB", **settings: str
+    partitions: int = 2,
+    folder: str | None = ".",
+    size: str = "1MiB",
+    low: int = 0,
+    **settings: str,
 ) -> Callable[[CheckContext], CheckContext]:
     """Return what lets the transform keep state, in a topic so set; no partitions: in none."""
     environ = ENVIRON | {"HAPAX_STATE__SIZE_MAX": size}
@@ -198,7 +202,8 @@ def with_state(
         topics = dict(case.kafka.topics)
         if partitions:
             topics["shop-state"] = topic(*[SOUND] * partitions, **given)
-        logs = {("shop-state", number): LOG for number in range(partitions)}
+        log = replace(LOG, offsets=LogOffsets(low, 10, 10))
+        logs = {("shop-state", number): log for number in range(partitions)}
         facts = replace(case.kafka, topics=topics, logs={**case.kafka.logs, **logs})
         topics_of_state = ("shop-state",)
         return case._replace(settings=load_settings(environ), kafka=facts, state=topics_of_state)

@@ -119,6 +119,8 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("state-changelog", FAIL, with_state(1)),
     ("state-changelog", FAIL, with_state(cleanup__policy="compact,delete")),
     ("state-changelog", WARN, with_state(delete__retention__ms=str(HOUR_MS - 1))),
+    ("state-changelog", WARN, with_state(min__compaction__lag__ms="1")),
+    ("state-changelog", WARN, with_state(low=1)),
     ("durability", WARN, with_state(min__insync__replicas="1")),
     ("state-disk", WARN, with_state(folder=None)),
     ("retry-topic", FAIL, with_retry(LEVELS - 1)),

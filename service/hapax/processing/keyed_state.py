@@ -304,22 +304,21 @@ class KeyedState(BatchState):
             value, key = planned[entry], changelog_key(entry)
             messages.append(Message(self._topic, value, key, partition, None, source))
         for number, index in ends.items():
-            last_change = messages[index - first]
-            if self._inputs:
-                self._name_newest(number, last_change)
-            if self._app:
-                last_change.headers.append((APP, self._app))
+            self._sign(number, messages[index - first])
         self._announce({index: partition for partition, index in ends.items()})
         plan.add(messages, of.values())
         self._planned = planned
         self._in_work = self._sure & self.together(plan.progress)
         self._sure -= self._in_work
 
-    def _name_newest(self, number: int, last: Message) -> None:
-        """Name in the last change what has changed it of each input: compaction keeps that one."""
+    def _sign(self, number: int, last: Message) -> None:
+        """Name in the last change the app, and what has changed it of each of several inputs.
+
+        Compaction keeps that change, or the last one of a later batch.
+        """
         own = last.headers[-1]
-        headers: Wire = []
-        for where in sorted(self.together([("", number)])):
+        headers: Wire = [(APP, self._app)] * bool(self._app)
+        for where in sorted(self.together([("", number)])) if self._inputs else ():
             offset = self._newest.get(where, self._store.source(where))
             header = SOURCE, f"{where[0]}/{number}/{offset}".encode()
             if offset >= 0 and header != own:

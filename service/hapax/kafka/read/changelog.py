@@ -187,13 +187,12 @@ def _gather(
 
 
 def _shared(message: Message, app: bytes) -> ConfigurationError:
-    return ConfigurationError(
-        [
-            f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
-            f" {app.decode(errors='replace')}: give each app its own, and compute both states again"
-            " by hapax offsets rewind --to earliest --drop-state"
-        ]
+    problem = (
+        f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
+        f" {app.decode(errors='replace')}: give each app its own, and compute both states again by"
+        " hapax offsets rewind --to earliest --drop-state"
     )
+    return ConfigurationError([problem])
 
 
 def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:

@@ -21,7 +21,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.state import changelog_problem, unlike
+from hapax.processing.state import AGAIN, changelog_problem, unlike
 from hapax.schemas.codec import Encoder, check_output
 from hapax.schemas.lookup import Lookup
 from hapax.schemas.registry import Registry, UnknownSchemaError
@@ -204,6 +204,15 @@ def _changelog(context: CheckContext) -> Iterator[CheckResult]:
             f"{name}: delete.retention.ms={kept_ms}: an instance that is away for more than half of"
             " it reads the whole changelog again",
             set_topic(name, f"delete.retention.ms={DAY_MS}"),
+        )
+    elif cut := [at for at, log in context.logs(name) if log.offsets and log.offsets.log_start]:
+        saw = f"{', '.join(cut)}: the first records were deleted, and with them what they kept"
+        yield warn(saw, f"if state was in use by then, {AGAIN}")
+    elif lag_ms := number(told.get("min.compaction.lag.ms")):
+        yield warn(
+            f"{name}: min.compaction.lag.ms={lag_ms}: an instance without its folder reads each"
+            f" change of the last {duration_text(lag_ms)}",
+            set_topic(name, "min.compaction.lag.ms=0"),
         )
     else:
         away = duration_text(kept_ms // 2)
