@@ -270,16 +270,26 @@ def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_com
     assert kept(route) == dict.fromkeys((b"count\0key-%d" % key for key in range(KEYS)), b"\x02")
 
 
-def test_a_changelog_that_another_app_writes_to_is_refused_with_2_by_both(route):
+def test_a_changelog_goes_with_its_app_to_another_name_and_two_apps_on_it_are_refused_with_2(
+    route_of,
+):
+    route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count", GROUP__MEMBERSHIP="dynamic")
+    stateful(route, PARTITIONS)
     route.write(*keyed(0, KEYS))
     route.run_to_end()
-    other = route.worker(APP=f"{route.app}-b", STATE__TOPIC=f"{route.app}-state")
-    other.ends_with(2)
-    assert f"has changes of the app {route.app}: give each app its own" in other.text()
-    theirs = [("hapax-app", b"another")]
-    produce(route.bootstrap, f"{route.app}-state", Given(b"x", b"count\0a", theirs, 0))
-    shown = Desk(route).type("state", "show", "key-0")
-    assert (shown.exit_code, "of the app another" in shown.stderr) == (2, True)
+    renamed = {"APP": f"{route.app}-b", "STATE__TOPIC": f"{route.app}-state"}
+    Desk(route, **renamed).ask("offsets", "adopt", route.app, "--yes")
+    route.write(*keyed(KEYS, KEYS))
+    worker = route.worker(**renamed)
+    await_(lambda: len(route.outputs()) == 2 * KEYS, 60, worker.text)
+    assert worker.terminate() == 0
+    whole(route, 2 * KEYS)
+    left = route.worker()  # which someone has forgotten to end
+    left.ends_with(2)
+    assert f"has changes of the app {route.app}-b: give each app its own" in left.text()
+    elsewhere = Desk(route, APP="another", INPUT__TOPICS="other", STATE__TOPIC=f"{route.app}-state")
+    shown = elsewhere.type("state", "show", "key-0")
+    assert (shown.exit_code, f"of the app {route.app}: " in shown.stderr) == (2, True)
 
 
 def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(

@@ -137,9 +137,9 @@ class Changelog:
         others = {f"{one}/".encode() for one in self._settings.input.topics} - {
             f"{topic}/".encode()
         }
-        size = 0
+        size, apps = 0, _Apps(self._settings)
         for messages, done in RangeReader(self._settings).messages(logs):
-            size += _gather(messages, pieces, places, others, self._settings.app)
+            size += _gather(messages, pieces, places, others, apps)
             for _topic, number in done:
                 pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
             if done or size > PIECE_BYTES or not messages:
@@ -153,13 +153,13 @@ def _gather(
     pieces: dict[int, ChangelogPiece],
     places: Mapping[int, bytes],
     others: Collection[bytes],
-    app: str,
+    apps: _Apps,
 ) -> int:
     """Add messages to the pieces of their partitions; return about how many bytes they take.
 
     Every value of a state comes through here, so there is no call that need not be.
     """
-    whole, last, place, own, piece = 0, -1, b"", app.encode(), ChangelogPiece({})
+    whole, last, place, piece = 0, -1, b"", ChangelogPiece({})
     for message in messages:
         number: Any = message.partition()
         if number != last:
@@ -181,18 +181,33 @@ def _gather(
                     piece.source = at
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
-            elif name == APP and said and said != own:
-                raise _shared(message, said)
+            elif name == APP and said:
+                apps.see(message, said)
     return whole
 
 
-def _shared(message: Message, app: bytes) -> ConfigurationError:
-    problem = (
-        f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
-        f" {app.decode(errors='replace')}: give each app its own, and compute both states again by"
-        " hapax offsets rewind --to earliest --drop-state"
-    )
-    return ConfigurationError([problem])
+class _Apps:
+    """Whose changes a changelog has: of one app, or of one after the other, when it was renamed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._own = settings.app.encode()
+        self._inputs = tuple(f"{topic}/".encode() for topic in settings.input.topics)
+        self._changed = set[int | None]()
+
+    def see(self, message: Message, app: bytes) -> None:
+        """Raise ConfigurationError where another app has other inputs, or came after this one."""
+        if app == self._own:
+            self._changed.add(message.partition())
+            return
+        sources = [said for name, said in client_headers(message) or () if name == SOURCE and said]
+        ours = any(said.startswith(self._inputs) for said in sources)
+        if not ours or message.partition() in self._changed:
+            problem = (
+                f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
+                f" {app.decode(errors='replace')}: give each app its own, and compute both states"
+                " again by hapax offsets rewind --to earliest --drop-state"
+            )
+            raise ConfigurationError([problem])
 
 
 def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:
