@@ -198,7 +198,10 @@ class KafkaSource:
             return [] if head is None else [head, *more]
 
         messages, records = intake.arrivals(serve, count, wait_s)
-        if (batch := read_native(self._stops.before(records), self._states)) is not None:
+        native = records
+        if self._stops.bounded and records is not None:
+            native = self._stops.before(records)
+        if (batch := read_native(native, self._states)) is not None:
             return self._finish(batch)
         messages = messages if records is None else messages_of(records)
         return self._read(messages) if messages or self._states.unplaced else Batch([], {}, {})
@@ -242,7 +245,7 @@ class KafkaSource:
             if end >= states[where].untaken:
                 states[where].next = batch.next[where] = end
                 states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
-        return self._stops.cut(batch)
+        return self._stops.cut(batch) if self._stops.bounded else batch
 
     def stuck(self) -> Mapping[Where, Stuck]:
         return self._states.stuck.known
