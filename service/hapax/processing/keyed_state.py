@@ -276,29 +276,29 @@ class KeyedState(BatchState):
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         place = batch.places()
         planned: Changes = {}
-        of: dict[bytes, int] = {}
+        of: dict[bytes, tuple[int, tuple[str, int, int]]] = {}
         last: dict[int, int] = {}
         self._newest = {}
         self._planned_ms = times_ms = {**self._times_ms}
         for index, result in enumerate(results):
             if type(result) is Stated:
-                topic, partition, offset = place(index)
+                topic, partition, offset = where = place(index)
                 last[partition] = index
-                times_ms[partition] = max(times_ms.get(partition, 0), result.at_ms)
-                if result.changes:  # also where another input changes the same after it
+                if result.at_ms > times_ms.get(partition, 0):
+                    times_ms[partition] = result.at_ms
+                if changes := result.changes:  # also where another input changes the same after it
                     self._newest[(topic, partition)] = offset
-                for entry in result.changes:
-                    of[entry] = index
-                planned |= result.changes
+                    planned.update(changes)
+                    for entry in changes:
+                        of[entry] = index, where
         for entry, index in self._expired(last, len(results)):
             if entry not in planned:
-                planned[entry], of[entry] = None, index
-                topic, partition, offset = place(index)
+                topic, partition, offset = where = place(index)
+                planned[entry], of[entry] = None, (index, where)
                 self._newest[(topic, partition)] = offset
         messages: list[Message] = []
         first, ends = len(plan.sources), dict[int, int]()
-        for entry, index in of.items():
-            topic, partition, offset = place(index)
+        for entry, (_index, (topic, partition, offset)) in of.items():
             ends[partition] = first + len(messages)
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)
@@ -306,7 +306,7 @@ class KeyedState(BatchState):
         for number, index in ends.items():
             self._sign(number, messages[index - first])
         self._announce({index: partition for partition, index in ends.items()})
-        plan.add(messages, of.values())
+        plan.add(messages, [index for index, _where in of.values()])
         self._planned = planned
         self._in_work = self._sure & self.together(plan.progress)
         self._sure -= self._in_work
