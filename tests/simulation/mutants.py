@@ -476,7 +476,7 @@ MUTANTS = {
         in_place_of(state_restore, "_usable")(another_incarnation), KEPT, seed=7
     ),
     "a change names only its own input": Mutant(
-        replaced(KeyedState, "_name_newest", lambda *_: None), KEPT, seed=6312
+        replaced(KeyedState, "_sign", lambda *_: None), KEPT, seed=6312
     ),
     "the state of one input is where another is": Mutant(
         replaced(KeyedState, "together", lambda _self, places: {*places}), KEPT, seed=970
