@@ -475,6 +475,11 @@ PIPELINE = {
 }
 
 
+def test_a_weaker_guarantee_is_for_the_worker():
+    (problem,) = problems(HAPAX_ENGINE="spark", HAPAX_GUARANTEE="at_least_once")
+    assert problem == "HAPAX_GUARANTEE=at_least_once is for the worker; Spark runs exactly_once"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -495,6 +500,9 @@ def test_a_pipeline_needs_the_engine_that_runs_it_and_a_checkpoint(name, text, w
         ("HAPAX_DEAD_LETTER__TOPIC", "dead", "give bad rows a topic column"),
         ("HAPAX_STOP_AFTER__RECORDS", "7", "HAPAX_STOP_AFTER__AT_END"),
         ("HAPAX_GUARANTEE", "at_least_once", "its only guarantee is exactly_once"),
+        ("HAPAX_CALL__TIMEOUT", "5s", "bound what may hang in the function itself"),
+        ("HAPAX_CALL__CONCURRENCY", "8", "Spark makes the calls"),
+        ("HAPAX_OUTPUT__TIMESTAMP", "now", "the column timestamp has it"),
     ],
 )
 def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(name, value, instead):

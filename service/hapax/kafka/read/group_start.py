@@ -29,7 +29,7 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.span import SpanWords
 from hapax.kafka.admin.topics import topic_ids
 from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
+from hapax.kafka.read.offsets_client import BlockingOffsets, OffsetsClient, reader_properties
 from hapax.kafka.read.range_reader import RangeReader
 from hapax.kafka.read.spans import spans
 
@@ -75,6 +75,34 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     return remarks + _judged(settings, fresh, told)
 
 
+def require_one_form(settings: Settings, *, rows: bool) -> None:
+    """Raise PreflightError where the other form of the app has processed what this one begins.
+
+    The records form keeps offsets of its group, the DataFrame form (``rows``) a checkpoint, and a
+    marker in a group of its own: neither knows what the other has done.
+    """
+    app, inputs = settings.app, settings.input.topics
+    group, topics = (app, inputs) if rows else (f"{app}--sink", (settings.output.topic,))
+    if not _has_offsets(settings.model_copy(update={"app": group}), topics):
+        return
+    before, now = ("records", "DataFrame") if rows else ("DataFrame", "records")
+    problem = (
+        f"the {before} form of HAPAX_APP={app} has worked here (group {group}), and the {now} form"
+        " would process all of it again: they do not take over from each other. Take another"
+        " HAPAX_APP, with inputs that the other has not processed"
+    )
+    raise PreflightError([problem])
+
+
+def _has_offsets(settings: Settings, topics: Iterable[str]) -> bool:
+    """Return whether a group has any; False also where that is not known."""
+    with suppress(KafkaException), closing(OffsetsClient(reader_properties(settings))) as client:
+        places = [where for topic in topics for where in client.partitions_of(topic)]
+        found = client.group_offsets(places, ANSWER_S, stable=False)
+        return any(one.offset >= 0 for one in found.values())
+    return False
+
+
 def judges(settings: Settings) -> bool:
     """Whether lost offsets are distinguished from a new group.
 
@@ -97,6 +125,8 @@ def _begun(told: Told, places: Iterable[Where]) -> bool:
 def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]:
     if not judges(settings) or not fresh:
         return []
+    if settings.start == "earliest":
+        require_one_form(settings, rows=False)
     try:
         found = worked(settings, fresh)
     except PreflightError as error:

@@ -296,6 +296,15 @@ def compare(
 ) -> None:
     query, topics = checkpoint.query_id(), settings.input.topics
     check_checkpoint(settings, query, marker)
+    known = checkpoint.logs()
+    gone = sorted({*known.topics, *known.epochs} - {*topics}) if query and known else ()
+    if gone:
+        # Spark would keep a plan without them, and fail with it at each start that has them again.
+        problem = (
+            f"HAPAX_INPUT__TOPICS lacks {', '.join(gone)}, of which the checkpoint has offsets:"
+            " name all of its topics; to read fewer of them, see docs/dataframes.md, section Stops"
+        )
+        raise ConfigurationError([problem])
     if query is None:  # it has no offsets, whatever a start before this one has kept
         logs = lookup.look(topics)
     else:
