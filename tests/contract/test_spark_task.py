@@ -290,6 +290,21 @@ def test_a_second_attempt_isolates_what_a_task_died_over_before_and_marks_nothin
     assert app.values() == [b"A", b"B"]
 
 
+def test_attempts_that_are_refused_suspect_nothing_of_what_the_first_of_them_has_marked(app):
+    write(app, b"large")
+    member, where, marks = app.member(), (app.input, 0), {(app.input, 0): Mark(1, 1)}
+    with transaction(app.bootstrap, app.lane) as producer:
+        offset = TopicPartition(*where, 0, marked(None, marks[where]))
+        producer.send_offsets_to_transaction([offset], member.member(), 30)
+        producer.commit_transaction(30)
+    for attempt in (2, 3):  # they write no marks of their own
+        report = app.run(app.plan(member, attempt=attempt, marks=marks))
+        assert report.error is not None
+        assert "records_isolated" not in dict(report.events)
+        marks = report.marks
+        assert marks == {where: Mark(1, 1)}
+
+
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
     for value in (b"a", b"b", b"c"):
         write(app, value)
