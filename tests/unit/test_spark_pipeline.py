@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from hapax.core.errors import ConfigurationError, ExitCode, PositionLostError, StopError
@@ -81,6 +82,20 @@ def test_a_jvm_that_is_gone_is_said_to_be():
 def test_a_pipeline_that_cannot_be_loaded_says_why(name, problem):
     with pytest.raises(ConfigurationError, match=problem):
         load_pipeline(name)
+
+
+@pytest.mark.parametrize(
+    "line", ["COLUMN = f.col('value')", "@f.udf('string')\ndef named(value): return value"]
+)
+def test_what_needs_spark_while_it_is_imported_is_refused_with_what_to_do(
+    tmp_path, monkeypatch, line
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    (tmp_path / "early.py").write_text(f"import pyspark.sql.functions as f\n{line}\n")
+    with pytest.raises(ConfigurationError, match="build columns inside the function") as refused:
+        load_pipeline("early:pipeline")
+    assert "cannot import early" in refused.value.problems[0]
 
 
 def test_the_source_reads_committed_data_and_loses_nothing_silently():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from hapax.cluster.lag import GroupProgress
 from hapax.cluster.micro_batches import Numbers
@@ -27,7 +27,6 @@ from hapax.processing.transform import imported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from hapax.cluster.micro_batches import Marker
@@ -48,6 +47,11 @@ _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600
+_EARLY = (
+    "Spark has not started when the module is imported: build columns inside the function, and give"
+    " a UDF its type as an object, udf(StringType()), not as text"
+)
+_OWN = "leave that out; the DataFrame that the function gets has the session, records.sparkSession"
 _OUTPUT_MODE = "STREAMING_OUTPUT_MODE"
 FINAL_ROWS = (
     ". A topic takes rows that are final: give what is aggregated a watermark (withWatermark), and"
@@ -65,7 +69,17 @@ DEATHS = (PySparkException, Py4JError, ConnectionError)
 def load_pipeline(name: str) -> Pipeline:
     """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
     setting, (module_name, _, attribute) = f"{_SETTING}={name}", name.partition(":")
-    function: Pipeline | None = getattr(imported(setting, module_name), attribute, None)
+    alone = SparkSession.getActiveSession() is None
+    try:
+        module = imported(setting, module_name)
+    except ConfigurationError as error:
+        if isinstance(error.__cause__, PySparkException | AssertionError):
+            raise ConfigurationError([*error.problems, _EARLY]) from error
+        raise
+    if alone and SparkSession.getActiveSession() is not None:
+        problem = f"{setting} starts Spark while it is imported: {_OWN}"
+        raise ConfigurationError([problem])
+    function: Pipeline | None = getattr(module, attribute, None)
     if not callable(function):
         raise ConfigurationError([f"{setting}: {module_name} has no function {attribute}"])
     return function
