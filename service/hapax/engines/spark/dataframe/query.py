@@ -45,6 +45,10 @@ _INPUT, _UNTIMED = "hapax_input", "untimed"
 _SETTING = "HAPAX_SPARK__DATAFRAME"
 _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
+_ADVICE = re.compile(r" ?If you don't want [^.]*failOnDataLoss[^.]*\.")
+"""Of an option that is not the user's."""
+_CUT = ("Incomplete log file", "Failed to read log file")
+_CONTINUE = "docs/dataframes.md, section Stops, describes how to continue"
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600
 _EARLY = (
@@ -262,9 +266,11 @@ def died(error: Exception) -> StopError:
         return StopError(f"the query died: {ours[2]}")
     if any(sign in text for sign in _DATA_LOSS):
         return PositionLostError(
-            f"records that the checkpoint points to are no longer in the log: {_line(error)}."
-            " docs/dataframes.md, section Stops, describes how to continue"
+            "records that the checkpoint points to are no longer in the log:"
+            f" {_ADVICE.sub('', _line(error))}. {_CONTINUE}"
         )
+    if any(sign in text for sign in _CUT):
+        return PositionLostError(f"a file of the checkpoint is cut: {_line(error)}. {_CONTINUE}")
     return StopError(f"the query died: {_line(error)}")
 
 
