@@ -44,10 +44,17 @@ _INPUT, _UNTIMED = "hapax_input", "untimed"
 """What is observed of the input: records that have no timestamp, which Spark reads as 1969."""
 _SETTING = "HAPAX_SPARK__DATAFRAME"
 _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
-_DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
+_LOST = {
+    "records that the checkpoint points to are no longer in the log": (
+        "KAFKA_DATA_LOSS",
+        "OffsetOutOfRangeException",
+        "failOnDataLoss",
+    ),
+    "a file of the checkpoint is cut": ("Incomplete log file", "Failed to read log file"),
+}
+"""What a query cannot continue after, by what Spark says of it."""
 _ADVICE = re.compile(r" ?If you don't want [^.]*failOnDataLoss[^.]*\.")
 """Of an option that is not the user's."""
-_CUT = ("Incomplete log file", "Failed to read log file")
 _CONTINUE = "docs/dataframes.md, section Stops, describes how to continue"
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600
@@ -264,13 +271,9 @@ def died(error: Exception) -> StopError:
         if isinstance(kind, type) and issubclass(kind, StopError):
             return kind(ours[2])
         return StopError(f"the query died: {ours[2]}")
-    if any(sign in text for sign in _DATA_LOSS):
-        return PositionLostError(
-            "records that the checkpoint points to are no longer in the log:"
-            f" {_ADVICE.sub('', _line(error))}. {_CONTINUE}"
-        )
-    if any(sign in text for sign in _CUT):
-        return PositionLostError(f"a file of the checkpoint is cut: {_line(error)}. {_CONTINUE}")
+    for what, signs in _LOST.items():
+        if any(sign in text for sign in signs):
+            return PositionLostError(f"{what}: {_ADVICE.sub('', _line(error))}. {_CONTINUE}")
     return StopError(f"the query died: {_line(error)}")
 
 
