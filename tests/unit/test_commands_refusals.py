@@ -138,6 +138,24 @@ def test_a_folder_without_settings_is_named_before_each_variable_that_is_missing
     assert "HAPAX_APP is not set" in told[1]
 
 
+@pytest.mark.parametrize("command", ["audit", "offsets", "offsets rewind --by 1", "trace e-1"])
+def test_what_judges_a_group_refuses_a_pipeline_whose_positions_are_in_a_checkpoint(command):
+    rows = {
+        "HAPAX_ENGINE": "spark",
+        "HAPAX_SPARK__DATAFRAME": "m:f",
+        "HAPAX_SPARK__CHECKPOINT": "c",
+    }
+    env = {
+        **ENVIRONMENT,
+        **rows,
+        "HAPAX_TRANSFORM": "",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+    done = RUN.invoke(app, command.split(), env=env)
+    assert "positions of a DataFrame are in its checkpoint" in done.stderr
+    assert done.exit_code == 2
+
+
 @pytest.mark.parametrize(
     "arguments", ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"]
 )

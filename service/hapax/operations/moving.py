@@ -31,7 +31,7 @@ from hapax.kafka.produce.group_offsets import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
-from hapax.operations.reading import Operation, read_ranges
+from hapax.operations.reading import Operation, read_ranges, require_group
 from hapax.operations.state import StateOfMoves
 from hapax.processing.identity import Identity
 from hapax.processing.plan import Destinations, Planner
@@ -163,12 +163,7 @@ class Moving(Operation):
     """Moves the offsets of one pipeline's group."""
 
     def __init__(self, settings: Settings, tell: Tell) -> None:
-        if settings.spark.dataframe is not None:
-            problem = (
-                "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
-                " in a group"
-            )
-            raise ConfigurationError([problem])
+        require_group(settings)
         if settings.elsewhere:
             problem = (
                 "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set: progress is kept on that cluster,"

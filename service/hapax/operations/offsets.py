@@ -32,7 +32,7 @@ from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
-from hapax.operations.reading import MARGIN_S, Operation, await_decided
+from hapax.operations.reading import MARGIN_S, Operation, await_decided, require_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +73,7 @@ class Looks(Operation):
     """Queries all input partitions, as often as it is asked to."""
 
     def __init__(self, settings: Settings) -> None:
+        require_group(settings)
         super().__init__(settings)
         self._reader = RangeReader(settings)
 

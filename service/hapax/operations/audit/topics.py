@@ -33,7 +33,7 @@ from hapax.operations.audit.local import LocalAudit
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.audit.state import audit_limits, judge_state
-from hapax.operations.reading import await_decided
+from hapax.operations.reading import await_decided, require_group
 from hapax.processing.transform import load_form
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def audit(
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
+    require_group(settings)
     if options.state != (options.transform and load_form(settings.transform).stateful):
         why = "keeps no state, or --no-transform is given: leave --state out"
         if not options.state:
