@@ -10,7 +10,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_script import packed_digests
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_PIECES,

@@ -17,7 +17,7 @@ from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.guard import Guard
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit import redis_with_tls
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 

@@ -17,7 +17,7 @@ from hapax.core.ports import Clock
 from hapax.core.records import Record
 from hapax.sandbox.guard import Guard
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.testing.claims import MemoryClaims
 

@@ -46,6 +46,7 @@ APP, ORDINARY = "demo", "ordinary"
 SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S = 6, 4
 INPUTS = [(ORDERS, number) for number in range(PARTITIONS)]
 OUTPUTS = [(PRICED, number) for number in range(PARTITIONS)]
+ORDINARY_OUTPUTS = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
 RUN = ("-m", "hapax", "run")
 _POLL_S, _FIGURES_INTERVAL_S = 0.01, 0.5
 _WORKERS = {
@@ -115,18 +116,16 @@ class Stage:
         exits.callback(self._watchdog.close)
         servers = self.sandbox.bootstrap_servers
         self.workers = self._cast()
-        loop = ("-m", "hapax.demo.ordinary", servers, ORDINARY)
+        loop = ("-m", "hapax.demo.orders", servers, ORDINARY)
         self.ordinary = self._process(ManagedProcess, "ordinary-loop", loop)
         judge = ("-m", "hapax", "audit", "--json")
         self.judges = [
             self._process(ManagedProcess, "audit of Hapax", judge),
             self._process(ManagedProcess, "audit of the ordinary loop", judge, **_ORDINARY),
         ]
-        self.settings = load_settings(self.environment())
-        self.ordinary_settings = load_settings(self.environment() | _ORDINARY)
-        self.offsets = exits.enter_context(closing(BlockingOffsets(self.settings)))
-        self.ordinary_offsets = exits.enter_context(
-            closing(BlockingOffsets(self.ordinary_settings))
+        self.offsets, self.ordinary_offsets = (
+            exits.enter_context(closing(BlockingOffsets(load_settings(self.environment() | other))))
+            for other in ({}, _ORDINARY)
         )
         self.publisher = OrderPublisher(servers, Traffic(seed), rate)
         exits.callback(self.publisher.stop)

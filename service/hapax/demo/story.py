@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hapax.demo.faults import DemoFault, break_workers
+from hapax.demo.faults import (
+    DemoFault,
+    HandOver,
+    SparkStage,
+    break_spark,
+    break_workers,
+    check_spark,
+)
 from hapax.demo.orders import DEAD_LETTERS, ORDINARY_DEAD_LETTERS
-from hapax.demo.spark import HandOver, SparkStage, break_spark, check_spark
 from hapax.demo.stage import DemoError, Screen, Stage, committed, ended_by_itself, lag
 from hapax.operations.audit.result import Audit
 

@@ -5,11 +5,9 @@ Nothing here is used in production but the jars of Spark's connector, which are 
 
 from hapax.sandbox.broker import Broker, KafkaCluster, SandboxTopic
 from hapax.sandbox.guard import Guard, Rights
-from hapax.sandbox.http_servers import Prometheus, RegistryServer, monitoring
 from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.redis_server import Redis
 from hapax.sandbox.sandbox import Sandbox, secure_environment
-from hapax.sandbox.spark_cluster import SparkCluster
+from hapax.sandbox.servers import Prometheus, Redis, RegistryServer, SparkCluster, monitoring
 
 __all__ = [
     "Broker",

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from hapax.cluster.cluster_state import Right
 from hapax.sandbox.broker import Extra, KafkaCluster, SandboxTopic, metadata_client
 from hapax.sandbox.guard import LOGIN, Rights
-from hapax.sandbox.http_servers import RegistryServer
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import workplace
-from hapax.sandbox.redis_server import Redis
-from hapax.sandbox.spark_cluster import SparkCluster
+from hapax.sandbox.servers import Redis, RegistryServer, SparkCluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
