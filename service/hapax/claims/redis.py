@@ -69,7 +69,7 @@ class RedisClaims(Claims):
         self, url: str, options: StoreOptions, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", options.app):
-            raise ConfigurationError([f"The app {options.app!r} cannot name keys in Redis."])
+            raise ConfigurationError(f"The app {options.app!r} cannot name keys in Redis.")
         self._redis = connect(
             url,
             key=base_key(options.app),

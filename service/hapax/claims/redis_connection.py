@@ -79,7 +79,7 @@ def _tls_options(tls: TlsFiles) -> dict[str, object]:
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except OSError as error:
-        raise ConfigurationError([_unreadable("CA file", tls.ca_file, error)]) from None
+        raise ConfigurationError(_unreadable("CA file", tls.ca_file, error)) from None
     options: dict[str, object] = {"ssl_ca_certs": tls.ca_file} if tls.ca_file else {}
     if tls.certificate_file is None:
         return options
@@ -89,7 +89,7 @@ def _tls_options(tls: TlsFiles) -> dict[str, object]:
         context.load_cert_chain(tls.certificate_file, tls.key_file, password)
     except (OSError, ValueError) as error:
         files = f"{tls.certificate_file} with {tls.key_file or 'the key in it'}"
-        raise ConfigurationError([_unreadable("certificate", files, error)]) from None
+        raise ConfigurationError(_unreadable("certificate", files, error)) from None
     return options | {
         "ssl_certfile": tls.certificate_file,
         "ssl_keyfile": tls.key_file or tls.certificate_file,
@@ -149,7 +149,7 @@ def connect(
     options: dict[str, object] = {}
     if tls is not None and any(tls):
         if not url.startswith("rediss"):
-            raise ConfigurationError(["Certificates for Redis need a URL that begins rediss://."])
+            raise ConfigurationError("Certificates for Redis need a URL that begins rediss://.")
         options = _tls_options(tls)
     options |= {
         "socket_connect_timeout": connect_timeout_s,
@@ -170,7 +170,7 @@ def connect(
         client.connection_pool.make_connection()
     except (ValueError, TypeError, RedisError):
         # The text of such an error can hold a part of the password.
-        raise ConfigurationError([URL_PROBLEM]) from None
+        raise ConfigurationError(URL_PROBLEM) from None
     return client
 
 

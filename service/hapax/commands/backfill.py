@@ -108,7 +108,7 @@ def _changes(
     start: str | None, until: str | None, engine: str | None, master: str | None
 ) -> dict[str, str]:
     if master is not None and (engine or os.environ.get("HAPAX_ENGINE")) != "spark":
-        raise ConfigurationError(["--master is an option of --engine spark: name both"])
+        raise ConfigurationError("--master is an option of --engine spark: name both")
     given = {
         "HAPAX_INPUT__START": start,
         "HAPAX_INPUT__END": until or os.environ.get("HAPAX_INPUT__END") or "latest",

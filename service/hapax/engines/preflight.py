@@ -112,7 +112,7 @@ class Brokers:
             return True
         found = self._ask()
         if found.refused:
-            raise PreflightError([found.problem])
+            raise PreflightError(found.problem)
         if found.away:
             self._wait_for(found)
             return False
@@ -137,7 +137,7 @@ class Brokers:
         # accept connections may only be slow.
         patient = found.open and now_s - self._away_s < BOUNDED_S
         if (self._bounded and not patient) or self._suspicions >= SUSPICIONS_MAX:
-            raise PreflightError([found.problem])
+            raise PreflightError(found.problem)
 
 
 class _Store:

@@ -77,7 +77,7 @@ def valid_until_s(token: str) -> float | None:
 def require_signer() -> None:
     """Raise ConfigurationError unless AWS' library is installed; nothing is imported or asked."""
     if find_spec("aws_msk_iam_sasl_signer") is None:
-        raise ConfigurationError([f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}"])
+        raise ConfigurationError(f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}")
 
 
 class MskToken(msgspec.Struct, frozen=True):

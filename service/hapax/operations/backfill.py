@@ -76,7 +76,7 @@ class Backfill(Operation):
         begun = [where for where in places if committed[where] is not None]
         known = {where: beside[where].span for where in begun}
         if problem := other_span(self._settings.app, known, self._words.name):
-            raise PreflightError([problem])
+            raise PreflightError(problem)
         fresh = [where for where in places if where not in known]
         found = self._found = self._look_up(fresh)
         return [
@@ -100,7 +100,7 @@ class Backfill(Operation):
                 return self._found | spans(properties, missing, self._words)
             except BatchAbortedError as error:
                 if time.monotonic() > give_up_s:
-                    raise PreflightError([str(error)]) from error
+                    raise PreflightError(str(error)) from error
         return self._found
 
     def progress(self, parts: Sequence[Part]) -> Advance:

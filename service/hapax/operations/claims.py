@@ -169,8 +169,7 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
 
     store = claim_store(settings, on_emptied=emptied)
     if store is None:
-        problem = "HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"
-        raise ConfigurationError([problem])
+        raise ConfigurationError("HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims")
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked

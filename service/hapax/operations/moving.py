@@ -94,7 +94,7 @@ class GroupAdoption:
         self, settings: Settings, group: str, client: BlockingOffsets, cluster_id: str | None
     ) -> None:
         if group == settings.app:
-            raise ConfigurationError([f"{group} is HAPAX_APP itself: name the group of before"])
+            raise ConfigurationError(f"{group} is HAPAX_APP itself: name the group of before")
         self._settings, self._group, self._client = settings, group, client
         self._cluster_id = cluster_id
         old = settings.model_copy(update={"app": group})
@@ -164,18 +164,16 @@ class Moving(Operation):
 
     def __init__(self, settings: Settings, tell: Tell) -> None:
         if settings.spark.dataframe is not None:
-            problem = (
+            raise ConfigurationError(
                 "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
                 " in a group"
             )
-            raise ConfigurationError([problem])
         if settings.elsewhere:
-            problem = (
+            raise ConfigurationError(
                 "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set: progress is kept on that cluster,"
                 " and the group's offsets here move nothing; docs/other-cluster.md says how to set"
                 " it"
             )
-            raise ConfigurationError([problem])
         self._topic_ids = topic_ids(settings)
         self._group = GroupOffsets(settings)
         super().__init__(settings, tell)
@@ -298,7 +296,7 @@ class Moving(Operation):
     def _placed(self, target: Target) -> list[Placed]:
         if target.topic not in self._settings.read_topics:
             inputs = ", ".join(self._settings.read_topics)
-            raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
+            raise ConfigurationError(f"{target.topic} is no input of this pipeline: {inputs}")
         places = self._client.partitions([target.topic])
         answers = self._client.answers(places, stable=True)
         texts = {where: CommittedMetadata.of(one) for where, one in answers.items()}
@@ -310,7 +308,7 @@ class Moving(Operation):
         if target.partition is not None:
             places = [where for where in places if where[1] == target.partition]
             if not places:
-                raise ConfigurationError([f"{target.topic} has no partition {target.partition}"])
+                raise ConfigurationError(f"{target.topic} has no partition {target.partition}")
         return [
             Placed(
                 topic=where[0],
@@ -342,7 +340,7 @@ class Moving(Operation):
             if not (proposed := worked(self._settings, places).proposed):
                 topic = places[0][0]
                 problem = f"no output or dead letter names a record of {topic}: name the offsets"
-                raise ConfigurationError([problem])
+                raise ConfigurationError(problem)
             return proposed
         found = self._client.at_time(places, int(to.removeprefix("time:")))
         ends = {one.where: one.log.last_stable for one in placed}

@@ -124,11 +124,10 @@ def reader_lags(
             read = {where[0] for where, offset in committed.items() if offset is not None}
             committed = {where: at for where, at in committed.items() if where[0] in read}
         if not committed:
-            problem = (
+            raise PreflightError(
                 f"group {group} has no committed offset in any topic that may be seen here: check"
                 " its name, or name a topic by --topic"
             )
-            raise PreflightError([problem])
         logs = client.log_offsets(committed)
         return _lags(client, committed, logs, tell, exact=exact)
 
@@ -193,15 +192,14 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
         places = source.partitions([topic])
         there = target.partitions([settings.output.topic])
         if len(places) != len(there):
-            problem = (
+            raise ConfigurationError(
                 f"{topic} has {len(places)} partitions and {settings.output.topic} has"
                 f" {len(there)}: records have not kept theirs, and offsets cannot be translated"
             )
-            raise ConfigurationError([problem])
         found = source.committed(places)
         committed = {where: offset for where, offset in found.items() if offset is not None}
         if not committed:
-            raise PreflightError([f"group {group} has no committed offset in {topic}"])
+            raise PreflightError(f"group {group} has no committed offset in {topic}")
         _require_mirrored(settings, committed)
         timeout_ms = settings.transaction.timeout_ms
         _ends, open_ = await_decided(
@@ -244,7 +242,7 @@ def _mirrored(settings: Settings) -> str:
             " an offset stands for none of them"
         )
     if problem:
-        raise ConfigurationError([f"{problem}; only a mirror of one topic can be translated"])
+        raise ConfigurationError(f"{problem}; only a mirror of one topic can be translated")
     return settings.input.topics[0]
 
 

@@ -126,11 +126,10 @@ class Transactions(Operation):
         """Raise ConfigurationError for a foreign id unless ``foreign``, HapaxError if unknown."""
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
-            problem = (
+            raise ConfigurationError(
                 f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- or"
                 f" {app}/; see hapax transactions list. --foreign ends that of another program"
             )
-            raise ConfigurationError([problem])
         try:
             states = self._states().states
         except PreflightError:

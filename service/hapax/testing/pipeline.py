@@ -238,7 +238,7 @@ def _formed(transform: Callable[..., Any] | None, name: str | None) -> Transform
         return form_of(transform)
     except ValueError as error:
         named = getattr(transform, "__name__", repr(transform))
-        raise ConfigurationError([f"{named} {error}"]) from error
+        raise ConfigurationError(f"{named} {error}") from error
 
 
 class Pipeline:

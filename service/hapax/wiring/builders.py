@@ -316,11 +316,10 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
     if not settings.telemetry.tracing:
         return
     if settings.spark.dataframe is not None:
-        problem = (
+        raise ConfigurationError(
             "HAPAX_TELEMETRY__TRACING=on is for records; the micro-batches of"
             " HAPAX_SPARK__DATAFRAME have no spans: set it to off"
         )
-        raise ConfigurationError([problem])
     from hapax.telemetry.tracing import close_tracing
 
     stack.callback(close_tracing, _spans(settings))

@@ -69,7 +69,7 @@ def offsets(
     with screen.refusals(as_json=as_json):
         interval_s = min(86_400.0, screen.typed("--interval", interval, duration_ms) / 1000)
         if interval_s < PAUSE_MIN_S:
-            raise ConfigurationError([f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms"])
+            raise ConfigurationError(f"--interval {interval}: at least {PAUSE_MIN_S * 1000:g}ms")
         from hapax.operations.offsets import Looks
 
         with Looks(screen.environment_settings()) as asked:

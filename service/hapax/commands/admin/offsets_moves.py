@@ -95,10 +95,10 @@ def set_(
         screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if (target.offset is None) == (not to):
-            raise ConfigurationError([f"{place} {to}".strip() + ": name the offset once"])
+            raise ConfigurationError(f"{place} {to}".strip() + ": name the offset once")
         goal = _goal("TO", to) if to else 0
         if isinstance(goal, int) and to and target.partition is None:
-            raise ConfigurationError([f"{place} {to}: an offset belongs to one partition"])
+            raise ConfigurationError(f"{place} {to}: an offset belongs to one partition")
         with _moving(screen.environment_settings(), line) as work:
             moves = work.set(target, goal)
             members, state = work.members(), work.state(moves, drop=drop_state)
@@ -138,12 +138,12 @@ def rewind(
     with screen.refusals(as_json=as_json) as line:
         screen.exclude({"--yes": yes, "--dry-run": dry_run})
         if [by, to, to_offset].count(None) != 2:
-            raise ConfigurationError(["rewind: name one of --by, --to and --to-offset"])
+            raise ConfigurationError("rewind: name one of --by, --to and --to-offset")
         target = Target.parse(place) if place else None
         if target is not None and target.offset is not None:
-            raise ConfigurationError([f"{place}: name the offset by --to-offset"])
+            raise ConfigurationError(f"{place}: name the offset by --to-offset")
         if to_offset is not None and (target is None or target.partition is None):
-            raise ConfigurationError(["--to-offset: name the partition, as TOPIC/PARTITION"])
+            raise ConfigurationError("--to-offset: name the partition, as TOPIC/PARTITION")
         goal: str | int = to_offset or 0
         if to is not None:
             goal = to if to == "earliest" else f"time:{screen.point_ms('--to', to)}"
@@ -183,12 +183,11 @@ def skip(
         screen.exclude({"--yes": yes, "--dry-run": dry_run})
         target = Target.parse(place)
         if target.partition is None or target.offset is None:
-            raise ConfigurationError([f"{place}: write TOPIC/PARTITION/OFFSET"])
+            raise ConfigurationError(f"{place}: write TOPIC/PARTITION/OFFSET")
         settings = screen.environment_settings()
         letter = settings.dead_letter.topic if dead_letter else None
         if dead_letter and letter is None:
-            problem = "HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it"
-            raise ConfigurationError([problem])
+            raise ConfigurationError("HAPAX_DEAD_LETTER__TOPIC is not set: --dead-letter needs it")
         with _moving(settings, line) as work:
             found, move = work.skip(Coordinates(target.topic, target.partition, target.offset))
             members = work.members()

@@ -138,7 +138,7 @@ def trace(
     """
     with screen.refusals(as_json=as_json) as line:
         if bool(which) == bool(event_id):
-            raise ConfigurationError(["name one id, by itself or with --id, or one place"])
+            raise ConfigurationError("name one id, by itself or with --id, or one place")
         since_ms = None if since is None else screen.point_ms("--since", since)
         settings = screen.one_cluster_settings()
         from hapax.operations.local_process import LocalProcess
@@ -182,11 +182,11 @@ def _place(text: str, topics: set[str | None]) -> Coordinates | None:
         at = Coordinates.parse(text)
     except ValueError:
         problem = f"{text}: partition and offset are numbers from 0 on{hint}"
-        raise ConfigurationError([problem]) from None
+        raise ConfigurationError(problem) from None
     if at.topic not in topics:
         known = ", ".join(sorted(topic for topic in topics if topic))
         problem = f"{text}: {at.topic} is no topic of this pipeline ({known}){hint}"
-        raise ConfigurationError([f"{problem}, for a topic of the transform --output-topic"])
+        raise ConfigurationError(f"{problem}, for a topic of the transform --output-topic")
     return at
 
 

@@ -79,7 +79,7 @@ class Executors:
                 return False
             if self._process.clock.monotonic() - began_s > self._options.executor_timeout_s:
                 text = f"{self._named} takes no connections: start Spark's master there, or name"
-                raise PreflightError([f"{text} another one"])
+                raise PreflightError(f"{text} another one")
             self._tell(f"{self._named} takes no connections yet")
             time.sleep(_LOOK_S)
         return True
@@ -175,7 +175,7 @@ class Executors:
                 yield from job.result(_LOOK_S)
             except NotYetError:
                 if clock.monotonic() - began_s > options.executor_timeout_s:
-                    raise PreflightError([self._nobody()]) from None
+                    raise PreflightError(self._nobody()) from None
                 self._tell(f"no executor of {self._named} has answered yet")
             except Exception as error:
                 raise self._refusal(error) from error
@@ -198,8 +198,8 @@ class Executors:
         text = str(error)
         if _OTHER_PYTHON in text:
             told = f"an executor runs another Python than the driver: {cause(error)}"
-            return ConfigurationError([f"{told}. PYSPARK_PYTHON names the one of executors"])
-        return PreflightError([f"an executor of {self._named} ran no task: {cause(error)}"])
+            return ConfigurationError(f"{told}. PYSPARK_PYTHON names the one of executors")
+        return PreflightError(f"an executor of {self._named} ran no task: {cause(error)}")
 
     def _tell(self, what: str) -> None:
         clock = self._process.clock

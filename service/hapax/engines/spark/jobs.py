@@ -141,7 +141,7 @@ class SparkJobs:
         if word == LACKS and self._executors is not None:
             self._executors.ship_ours(context)
             return RangeReport(lane=plan.lane, pace=plan.pace)  # nothing was done: plan it again
-        return RangeReport(lane=plan.lane, pace=plan.pace, error=ConfigurationError([text]))
+        return RangeReport(lane=plan.lane, pace=plan.pace, error=ConfigurationError(text))
 
 
 def _group(lane: int) -> str:

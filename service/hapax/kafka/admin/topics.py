@@ -41,8 +41,7 @@ def cluster_id(settings: Settings) -> str:
     with closing(BlockingOffsets(settings)) as client:
         found = client.cluster_id()
     if not found:
-        problem = "the brokers do not return the id of their cluster: they are too old"
-        raise PreflightError([problem])
+        raise PreflightError("the brokers do not return the id of their cluster: they are too old")
     return found
 
 
@@ -60,13 +59,12 @@ def topic_ids(settings: Settings, topics: Collection[str] | None = None) -> dict
             found[topic] = kafkas_id(str(answer.result(IDS_TIMEOUT_S).topic_id))
         except KafkaException as error:
             if error.args[0].code() not in UNKNOWN_TOPIC:
-                problem = (
+                raise PreflightError(
                     f"HAPAX_KAFKA__BOOTSTRAP_SERVERS: the id of topic {topic} cannot be read:"
                     f" {describe(error.args[0])}"
-                )
-                raise PreflightError([problem]) from error
+                ) from error
         except TimeoutError as error:
-            raise PreflightError([f"the id of topic {topic} was not returned in time"]) from error
+            raise PreflightError(f"the id of topic {topic} was not returned in time") from error
     return found
 
 

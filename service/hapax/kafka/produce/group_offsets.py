@@ -59,7 +59,7 @@ class GroupOffsets:
         found = members(self._settings)
         if found is None:
             problem = f"the members of group {self._settings.app} cannot be listed"
-            raise PreflightError([f"{problem}: offsets are moved only while the group is empty"])
+            raise PreflightError(f"{problem}: offsets are moved only while the group is empty")
         return {name: host.lstrip("/") for name, host in sorted(found.items())}
 
     def require_empty(self) -> None:
@@ -67,12 +67,11 @@ class GroupOffsets:
         found = self.members()
         if found:
             named = ", ".join(f"{name} ({host})" for name, host in found.items())
-            problem = (
+            raise PreflightError(
                 f"group {self._settings.app} has members: {named}. Stop them and try again; the "
                 "group keeps a killed member, and a stopped static member, for"
                 " HAPAX_GROUP__SESSION_TIMEOUT"
             )
-            raise PreflightError([problem])
 
     def await_empty(self, tell: Callable[[str], None]) -> None:
         """Wait as long as the group may keep members that are gone; then as require_empty."""
@@ -96,7 +95,7 @@ class GroupOffsets:
             failures = self._altered(group, due)
             errors = list(failures.values())
             if any(error.code() in _OCCUPIED for error in errors):
-                raise PreflightError([f"a member has joined group {group} meanwhile: stop it"])
+                raise PreflightError(f"a member has joined group {group} meanwhile: stop it")
             final = [error for error in errors if error.code() not in COORDINATOR_MOVES]
             if errors and (final or time.monotonic() > give_up_s):
                 reason = describe((final or errors)[0])
@@ -145,7 +144,7 @@ class GroupOffsets:
                 # Unstable: the offsets before the open transaction, which is this one.
                 now = queries.group_offsets(offsets, ANSWER_TIMEOUT_S, stable=False)
                 if {where: offset_or_none(at) for where, at in now.items()} != before:
-                    raise PreflightError(["the group has moved on meanwhile: try again"])  # noqa: TRY301 - one way out
+                    raise PreflightError("the group has moved on meanwhile: try again")  # noqa: TRY301 - one way out
             except BaseException:
                 transaction.abort()
                 raise

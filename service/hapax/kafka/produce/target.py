@@ -218,12 +218,11 @@ class TargetTransaction:
         if cluster_id is None:
             return
         if cluster_id == self._source_cluster():
-            problem = (
+            raise ConfigurationError(
                 f"HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS={servers}: its brokers are those of"
                 f" cluster {cluster_id}, which is read: remove it, and outputs go there in one"
                 " transaction with the group's offsets"
             )
-            raise ConfigurationError([problem])
         with self._lock:
             self.cluster = self.cluster or cluster_id
         if cluster_id != self.cluster:

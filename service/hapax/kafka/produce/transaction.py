@@ -72,13 +72,12 @@ class KafkaTransaction(KafkaProducing):
             if reaction(failure) is Reaction.AGAIN and in_time:
                 continue
             if failure.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                problem = (
+                raise PreflightError(
                     f"HAPAX_TRANSACTION__TIMEOUT={self._properties['transaction.timeout.ms']}ms is"
                     " longer than the brokers' transaction.max.timeout.ms allows: shorten it"
                 )
-                raise PreflightError([problem])
             if failure.code() in REFUSED:
-                raise PreflightError([f"the brokers refuse the producer: {describe(failure)}"])
+                raise PreflightError(f"the brokers refuse the producer: {describe(failure)}")
             raise ProducerDeadError(
                 f"init_transactions: {describe(failure)}", fenced=is_fenced(failure)
             )

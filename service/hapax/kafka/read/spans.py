@@ -67,7 +67,7 @@ class _Lookup:
         missing = [f"{topic}/{n}" for topic, n in self._places if (topic, n) not in named]
         if missing:
             problem = f"{text} names no offset of {', '.join(missing)}: name one of every partition"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         return {where: named[where] for where in self._places}
 
     def _from(self, time_ms: int) -> Progress:

@@ -102,8 +102,7 @@ def _refused() -> Iterator[None]:
     except sqlite3.Error as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:  # the handler met Ctrl-C
             raise KeyboardInterrupt from error
-        problem = (
+        raise IncompleteError(
             f"the workspace of the audit failed: {error}. About 250 bytes for each input record are"
             " needed in the temporary folder (TMPDIR); name one with room, or use --engine spark"
-        )
-        raise IncompleteError(problem) from error
+        ) from error

@@ -63,11 +63,10 @@ def judge_state(settings: Settings, found: Audit, tell: Tell, examples_max: int)
     Raises HapaxError when not all could be read.
     """
     if len(settings.input.topics) > 1:
-        problem = (
+        raise ConfigurationError(
             "--state: the inputs are several, and no log says in which order their records were"
             " called: hapax audit --no-transform judges all but contents and state"
         )
-        raise ConfigurationError([problem])
     found.state = findings = StateFindings()
     spans = _spans(found, findings)
     bounds = [one.bounds for one in found.outputs]

@@ -81,11 +81,11 @@ def audit(
                 " but the contents of outputs, --no-transform these alone"
             )
         named = settings.transform or " (none is set)"
-        raise ConfigurationError([f"HAPAX_TRANSFORM={named} {why}"])
+        raise ConfigurationError(f"HAPAX_TRANSFORM={named} {why}")
     options = msgspec.structs.replace(options, transform=options.transform and not options.state)
     if engine == "spark" and find_spec("pyspark") is None:
         problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         opened: AbstractContextManager[Engine] = LocalAudit.opened(report)

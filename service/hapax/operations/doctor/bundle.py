@@ -69,7 +69,7 @@ def write_bundle(
         _replace(path, packed.getvalue())
     except OSError as error:
         problem = f"--bundle {path}: the file cannot be written: {error.strerror or error}"
-        raise ConfigurationError([problem]) from None
+        raise ConfigurationError(problem) from None
 
 
 def _replace(path: Path, content: bytes) -> None:
