@@ -181,8 +181,12 @@ def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[Lan
 
 
 def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
-    from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names
-    from hapax.kafka.produce.micro_batch import LanePublished, publish_lane
+    from hapax.kafka.produce.micro_batch import (
+        LanePublished,
+        MarkedTransaction,
+        publish_lane,
+        sink_lane_names,
+    )
 
     published, problem, lost = LanePublished(), "", False
     try:

@@ -22,7 +22,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.records import Message
-from hapax.kafka.produce.marked_transaction import MarkedTransaction
+from hapax.kafka.produce.micro_batch import MarkedTransaction
 from hapax.publish import (
     Publisher,
     Receipt,

@@ -10,8 +10,7 @@ from urllib.parse import SplitResult
 import redis
 
 from hapax.claims.kind import StoreOptions, StoreRights, Transport
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import SCRIPT
+from hapax.claims.redis import SCRIPT, RedisClaims
 from hapax.claims.store import KINDS
 from hapax.core.ports import Clock
 from hapax.core.records import Record

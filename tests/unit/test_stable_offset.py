@@ -10,8 +10,8 @@ from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.kafka import errors
 from hapax.kafka.admin import group
 from hapax.kafka.errors import COORDINATOR_MOVES, of_group
-from hapax.kafka.produce import marked_transaction as module
-from hapax.kafka.produce.marked_transaction import stable_offset
+from hapax.kafka.produce import micro_batch as module
+from hapax.kafka.produce.micro_batch import stable_offset
 from tests.kit.sink_parts import sink_settings
 
 HANGS = "hapax transactions list"

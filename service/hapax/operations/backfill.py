@@ -9,8 +9,8 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError, PreflightError
 from hapax.core.span import Span, SpanWords, other_span
+from hapax.kafka.read.group_start import spans
 from hapax.kafka.read.offsets_client import reader_properties
-from hapax.kafka.read.spans import spans
 from hapax.operations.reading import Operation
 
 if TYPE_CHECKING:

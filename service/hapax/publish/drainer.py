@@ -5,7 +5,7 @@ which ends what a predecessor left and refuses whatever it still sends, read the
 with the folder, continue from it. After every doubt the same again: an unknown commit is never
 aborted, its marker says what became of it.
 
-The marker is a committed offset (marked_transaction.py). Its number is the sequence of the next
+The marker is a committed offset (micro_batch.py). Its number is the sequence of the next
 record; its metadata names the spool, and the nonce of the open that wrote the record before. Of
 two copies of a spool that both continue, each has nonces of its own: the one whose records are not
 those in Kafka finds another nonce there than its own.
@@ -24,11 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hapax.core import errors
 from hapax.core.errors import HapaxError, ProducerDeadError, StopError
-from hapax.kafka.produce.marked_transaction import (
-    MarkedTransaction,
-    TransactionTooLongError,
-    spool_names,
-)
+from hapax.kafka.produce.micro_batch import MarkedTransaction, TransactionTooLongError, spool_names
 from hapax.publish.receipts import Placement, Receipts
 from hapax.publish.stored import ReadAhead, messages
 from hapax.spool.folder import SpoolDisagreesError, SpoolFullError

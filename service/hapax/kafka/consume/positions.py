@@ -20,6 +20,7 @@ from hapax.cluster.group_start import began, by_start, of_another_client
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
 from hapax.core.offset_commit import CommittedMetadata, text_of
 from hapax.core.span import Span, SpanWords
+from hapax.kafka.read.group_start import spans
 from hapax.kafka.read.offsets_client import (
     EARLIEST,
     LATEST,
@@ -27,7 +28,6 @@ from hapax.kafka.read.offsets_client import (
     offset_or_none,
     unjoined,
 )
-from hapax.kafka.read.spans import spans
 from hapax.kafka.undecodable import too_large
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from hapax.core.span import Span, SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S, GroupConsumer
 from hapax.kafka.consume.decode import before
 from hapax.kafka.errors import describe
+from hapax.kafka.read.group_start import spans
 from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
-from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -35,7 +35,7 @@ from hapax.core.errors import (
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
 from hapax.core.ports import IN_DOUBT, Clock
-from hapax.kafka.produce.marked_transaction import (
+from hapax.kafka.produce.micro_batch import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
     marker_group,
