@@ -17,7 +17,7 @@ from hapax.cluster.micro_batches import InputLogs
 from hapax.core.interrupt import Interrupt
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.client import GroupConsumer
-from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.consume.positions import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
 from hapax.publish.acceptance import Acceptance

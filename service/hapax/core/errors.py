@@ -173,13 +173,13 @@ class ProblemsError(StopError):
 
 
 class ConfigurationError(ProblemsError):
-    """Settings that cannot work."""
+    """Settings that cannot work. ``problems``: one sentence for each."""
 
     exit_code = ExitCode.CONFIGURATION
 
 
 class PreflightError(ProblemsError):
-    """The outside is not fit to start on."""
+    """The outside is not fit to start on. ``problems``: one sentence for each."""
 
     exit_code = ExitCode.PREFLIGHT
 

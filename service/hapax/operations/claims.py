@@ -19,7 +19,7 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
 from hapax.kafka.admin.topics import cluster_id, topic_ids
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
 from hapax.processing.dead_letters import dead_letter, is_note

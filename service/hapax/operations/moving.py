@@ -27,7 +27,7 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Coordinates, Record
 from hapax.core.results import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from

@@ -27,7 +27,7 @@ from hapax.cluster.partition_offsets import PartitionOffsets
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.produce.target import target_progress
 from hapax.kafka.read.group_start import positions
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none

@@ -18,8 +18,8 @@ from hapax.cluster.transaction_states import (
     state_of,
 )
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
-from hapax.kafka.admin.group import members
 from hapax.kafka.admin.second_client import RequestError, producers, write_marker
+from hapax.kafka.admin.topics import members
 from hapax.kafka.produce.standalone import fence
 from hapax.operations.reading import Operation, read_ranges, undecided
 

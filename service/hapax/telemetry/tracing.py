@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
 
 from hapax.core import errors
-from hapax.telemetry.events.base import printable
+from hapax.telemetry.events.service import printable
 from hapax.telemetry.line_queue import write_within
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ from hapax.settings.env_file import read_env_file
 from hapax.settings.rules import state_problems
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

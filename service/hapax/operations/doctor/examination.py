@@ -19,7 +19,7 @@ from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.preflight import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
-from hapax.operations.doctor import brokers, connections, neighbours, positions, stores
+from hapax.operations.doctor import brokers, connections, neighbours, positions
 from hapax.operations.doctor.acls import kafka_rights, state_topics, target_rights
 from hapax.operations.doctor.check import Check, CheckContext, Finding, Verdict, ok, unknown
 from hapax.wiring.builders import claim_store
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hapax.operations.doctor.check import CheckResult
     from hapax.settings import Settings
 
-_MODULES = (connections, brokers, positions, neighbours, stores)
+_MODULES = (connections, brokers, positions, neighbours)
 CHECKS = tuple(one for each in _MODULES for one in vars(each).values() if isinstance(one, Check))
 
 STORE_TIMEOUT_S = 2.0
