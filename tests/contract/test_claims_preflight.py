@@ -12,8 +12,8 @@ from hapax.claims import redis_connection
 from hapax.claims.kind import TlsFiles
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import PERMISSIONS
-from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.ports import Preflight
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.guard import Guard

@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import Retried
 from hapax.core.records import Headers, Progress, Record
-from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.kafka.consume.other_sources import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
 from hapax.processing.retry_later import LEVELS
 from hapax.sandbox import Sandbox, SandboxTopic

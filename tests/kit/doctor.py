@@ -18,7 +18,7 @@ from hapax.cluster.cluster_state import (
     Topic,
 )
 from hapax.cluster.partition_offsets import LogOffsets
-from hapax.kafka.admin.preflight import target_settings
+from hapax.kafka.admin.topics import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
 from hapax.processing.retry_later import LEVELS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.preflight import ApiVersionsLog
+from hapax.kafka.admin.topics import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.bundle import write_bundle

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from urllib.parse import SplitResult
 
-    from hapax.core.claim_store import ClaimStore
+    from hapax.core.ports import ClaimStore
 
 
 class TlsFiles(NamedTuple):

@@ -53,14 +53,13 @@ from redis.exceptions import NoScriptError, RedisError
 
 from hapax.claims.redis_connection import connect, is_away, place, unavailable
 from hapax.claims.redis_health import Eviction, health_of, preflight
-from hapax.core.claim_store import Owned, Preflight, StoreHealth
 from hapax.core.errors import (
     ClaimsUnavailableError,
     ConfigurationError,
     OtherClusterError,
     other_cluster,
 )
-from hapax.core.ports import Claims
+from hapax.core.ports import Claims, Owned, Preflight, StoreHealth
 from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
 

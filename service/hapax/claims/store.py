@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from hapax.claims.kind import StoreKind, StoreOptions
-    from hapax.core.claim_store import ClaimStore
+    from hapax.core.ports import ClaimStore
 
 
 class RedisKind:

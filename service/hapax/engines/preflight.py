@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.cluster.cluster_state import BrokerAnswers
-    from hapax.core.claim_store import ClaimStore
+    from hapax.core.ports import ClaimStore
     from hapax.engines.lifecycle import Process
     from hapax.settings import Settings
 

@@ -29,8 +29,7 @@ from hapax.wiring.builders import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.core.claim_store import ClaimStore, Owned
-    from hapax.core.ports import Tell
+    from hapax.core.ports import ClaimStore, Owned, Tell
     from hapax.core.records import Progress
     from hapax.settings import Settings
 

@@ -28,12 +28,11 @@ from hapax.engines.steps import now_ms, steps
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
-from hapax.kafka.admin.preflight import KafkaPreflight
+from hapax.kafka.admin.topics import KafkaPreflight
 from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.connection import split
-from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.kafka.consume.other_sources import KafkaRetrySource, KafkaTargetSource
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.target import TargetTransaction
@@ -53,8 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import Watch
+    from hapax.core.ports import ClaimStore, Watch
     from hapax.core.records import Record
     from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls

@@ -16,7 +16,7 @@ import msgspec
 
 from hapax.cluster.cluster_state import ClusterState, ProcessState
 from hapax.kafka.admin.cluster import ClusterLook
-from hapax.kafka.admin.preflight import output_topics, target_settings
+from hapax.kafka.admin.topics import output_topics, target_settings
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hapax.cluster.cluster_state import Right
-    from hapax.core.claim_store import StoreHealth
+    from hapax.core.ports import StoreHealth
     from hapax.operations.doctor.check import CheckResult
     from hapax.settings import Settings
 

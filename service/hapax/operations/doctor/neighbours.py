@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hapax.cluster.cluster_state import ConsumerGroup, LastRecords, Right
-    from hapax.core.claim_store import StoreHealth
+    from hapax.core.ports import StoreHealth
     from hapax.operations.doctor.check import Check, CheckContext, Judge
 
 JAVA: Final = "murmur2"
