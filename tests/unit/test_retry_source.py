@@ -12,7 +12,7 @@ from hapax.core.records import Coordinates
 from hapax.core.span import Span
 from hapax.kafka.consume import client as kafka_consumer, delay_buffer
 from hapax.kafka.consume.other_sources import KafkaRetrySource
-from hapax.processing.retry_later import (
+from hapax.processing.dead_letters import (
     FACTOR,
     LEVELS,
     LONGEST_MS,

@@ -14,8 +14,7 @@ import msgspec
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.records import Message
 from hapax.processing.identity import id_source
-from hapax.publish.drainer import Drainer
-from hapax.publish.receipts import PublishCall, Receipt
+from hapax.publish.drainer import Drainer, PublishCall, Receipt
 from hapax.publish.stored import Acceptance, RecordRefusedError, stored, with_id
 from hapax.settings import load_settings
 from hapax.spool.folder import Folder, SpoolFullError

@@ -41,8 +41,7 @@ from hapax.kafka.properties import producer_properties
 from hapax.kafka.read.changelog import Changelog
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
-from hapax.operations.audit.judgement import first_named, judge, named_topics
-from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.judgement import LocalAudit, first_named, judge, named_topics
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope, StateFindings
 from hapax.operations.audit.rows import DEAD_SLOT, EffectRows, InputRows, aborted_row
 from hapax.operations.reading import await_decided, read_ranges
