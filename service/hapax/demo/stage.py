@@ -78,6 +78,50 @@ class DemoError(HapaxError):
     """The demo cannot continue. The message says what happened, with a log's last lines."""
 
 
+class DemoFault(msgspec.Struct):
+    """One fault that really struck.
+
+    kind          kill or freeze; of Spark: driver kill or Python worker kill
+    while_doing   what is known to have gone on at that moment
+    back_after_s  until the process itself committed again; None for the ordinary loop
+    """
+
+    kind: str
+    target: str
+    while_doing: str
+    back_after_s: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        back = "" if self.back_after_s is None else f"; commits again after {self.back_after_s} s"
+        return f"{self.kind}: {self.target}, {self.while_doing}{back}"
+
+
+class HandOver(msgspec.Struct):
+    """One engine left, and the other one continued under the same name.
+
+    left_after_s     from SIGTERM until the predecessor was gone, drained
+    commits_after_s  from SIGTERM until the first commit of the successor
+    published        records that came in meanwhile
+    exit_code        of the predecessor
+    """
+
+    predecessor: str
+    successor: str
+    left_after_s: float
+    commits_after_s: float
+    published: int
+    exit_code: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"hand-over: {self.predecessor} left {self.left_after_s} s after SIGTERM, "
+            f"{self.successor} commits after {self.commits_after_s} s; "
+            f"{self.published:,} records came in meanwhile"
+        )
+
+
 class Screen(Protocol):
     """Where the demo shows its phase, what has happened, and figures that move."""
 
@@ -105,6 +149,7 @@ class Stage:
     def __init__(self, screen: Screen, exits: ExitStack, *, seed: int, rate: int) -> None:
         self.screen = screen
         self.struck = self.ordinary_restarts = 0
+        self.happened: list[DemoFault | HandOver] = []
         self._watched: set[ManagedProcess] = set()
         self._shown_s = 0.0
         self._exits = exits
@@ -162,6 +207,16 @@ class Stage:
                 f"{process.last_words()}"
             )
         return code
+
+    def note(self, *happened: DemoFault | HandOver) -> None:
+        """Keep it for the summary, and show it."""
+        self.happened += happened
+        for one in happened:
+            self.screen.note(one.sentence)
+
+    @property
+    def hand_overs(self) -> list[HandOver]:
+        return [one for one in self.happened if isinstance(one, HandOver)]
 
     def await_commit(self, worker: ManagedProcess, since: int) -> None:
         """Wait for a commit that is logged after byte ``since`` of the worker's log."""
