@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, cimpl, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
-from hapax.kafka.client_files import property_of
-from hapax.kafka.tokens import require_signer, token_problem, token_source
+from hapax.kafka.tokens import property_of, require_signer, token_problem, token_source
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 

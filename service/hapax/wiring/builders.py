@@ -29,7 +29,6 @@ from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.topics import KafkaPreflight
-from hapax.kafka.client_files import file_digests, files_problem, kafka_files
 from hapax.kafka.connection import split
 from hapax.kafka.consume.other_sources import KafkaRetrySource, KafkaTargetSource
 from hapax.kafka.consume.source import KafkaSource
@@ -40,6 +39,7 @@ from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
+from hapax.kafka.tokens import file_digests, files_problem, kafka_files
 from hapax.processing.call_window import Window
 from hapax.processing.crash_markers import Isolation
 from hapax.processing.exactly_once import ExactlyOnce
