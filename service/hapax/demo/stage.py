@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from random import Random
@@ -343,7 +344,7 @@ class Traffic:
         return msgspec.json.encode(Order(name, customer, [] if poisoned else lines))
 
 
-class OrderPublisher(threading.Thread):
+class OrderPublisher:
     """Publishes at a steady pace until it is asked to stop; the last burst is aborted.
 
     visible  records in committed transactions; ``events``: the ids among them; ``last``: the last
@@ -352,7 +353,6 @@ class OrderPublisher(threading.Thread):
     """
 
     def __init__(self, bootstrap_servers: str, traffic: Traffic, rate: int) -> None:
-        super().__init__(name="publisher", daemon=True)
         self._traffic = traffic
         self._size = max(1, rate // _BURSTS_PER_S)
         self._interval_s = self._size / rate
@@ -367,27 +367,23 @@ class OrderPublisher(threading.Thread):
         self.visible = self.aborted = 0
         self.events: set[bytes] = set()
         self.last: dict[int, int] = {}
-        self._error: Exception | None = None
+        self._work: Future[None] | None = None
 
     @property
     def published(self) -> int:
         return self.visible + self.aborted
 
-    def run(self) -> None:
-        try:
-            self._publish()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._error = error
+    def start(self) -> None:
+        self._work = ThreadPoolExecutor(1, "publisher").submit(self._publish)
 
     def check(self) -> None:
         """Raise DemoError for what ended it before its time."""
-        if self._error is not None:
-            raise DemoError(f"publishing failed: {self._error}")
+        if self._work and self._work.done() and (error := self._work.exception()):
+            raise DemoError(f"publishing failed: {error}")
 
     def stop(self) -> None:
         self._asked_to_stop.set()
-        if self.ident is not None:
-            self.join()
+        wait([self._work] if self._work else [])
 
     def _publish(self) -> None:
         producer = Producer(self._properties)
