@@ -104,12 +104,11 @@ def require_one_form(settings: Settings, *, rows: bool) -> None:
     if not _has_offsets(settings.model_copy(update={"app": group}), topics):
         return
     before, now = ("records", "DataFrame") if rows else ("DataFrame", "records")
-    problem = (
+    raise PreflightError(
         f"the {before} form of HAPAX_APP={app} has worked here (group {group}), and the {now} form"
         " would process all of it again: they do not take over from each other. Take another"
         " HAPAX_APP, with inputs that the other has not processed"
     )
-    raise PreflightError([problem])
 
 
 def _has_offsets(settings: Settings, topics: Iterable[str]) -> bool:
