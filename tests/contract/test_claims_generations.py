@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import packed_digests
+from hapax.claims.redis import RedisClaims, packed_digests
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_PIECES,
@@ -232,7 +231,7 @@ def test_ids_that_all_fall_into_one_shard_are_claimed_like_others(server, monkey
         digests = packed_digests(ids, salt)
         return b"".join(digests[at : at + 15] + b"\0" for at in range(0, len(digests), 16))
 
-    monkeypatch.setattr("hapax.claims.redis_script.packed_digests", alike)
+    monkeypatch.setattr("hapax.claims.redis.packed_digests", alike)
     store = bare(server.url)
     assert store.claim(ids(9_000), records(9_000), {}) == {}
     assert store.claim(ids(9_000), records(9_000), {}) == {}
@@ -255,7 +254,7 @@ def test_an_id_costs_as_much_memory_as_capacity_says(server):
 
 
 def test_a_number_that_another_topic_has_is_not_given_twice(server, monkeypatch):
-    monkeypatch.setattr("hapax.claims.redis_script.first_number", lambda _topic: b"\xff\xff\xff")
+    monkeypatch.setattr("hapax.claims.redis.first_number", lambda _topic: b"\xff\xff\xff")
     store = bare(server.url)
     assert store.claim(ids(2), [*records(1), *records(1, topic="returns")], {}) == {}
     others = store.claim(ids(2)[::-1], [*records(1), *records(1, topic="returns")], {})

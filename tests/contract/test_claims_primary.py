@@ -11,7 +11,7 @@ from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import bare, ids, records
 from tests.kit.redis_cluster import follows, move_slot, redis_cluster, take_over

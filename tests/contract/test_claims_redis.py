@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hapax.claims.redis_script import SCRIPT
+from hapax.claims.redis import SCRIPT
 from hapax.core.errors import ClaimsUnavailableError, OtherClusterError
 from hapax.core.records import Coordinates
 from tests.kit.claim_stores import admin, bare, claimed_x, ids, live, mutate, records

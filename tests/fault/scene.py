@@ -10,7 +10,7 @@ from typing import Self
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.servers import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder

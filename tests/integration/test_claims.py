@@ -13,7 +13,7 @@ from hapax.kafka.read import claim_owners
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.range_reader import RangeFetch
 from hapax.sandbox import Sandbox
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.settings import load_settings
 from tests.kit.at_work import await_told
 from tests.kit.behind import COMPACTED

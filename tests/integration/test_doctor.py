@@ -19,7 +19,7 @@ from hapax.commands.tree import app as commands
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.commands import run_captured

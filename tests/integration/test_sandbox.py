@@ -13,7 +13,7 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.archiving import archive_kafka
+from hapax.sandbox.broker import archive_kafka
 from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.managed_process import child

@@ -16,7 +16,7 @@ import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.servers import driver_properties
 from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length

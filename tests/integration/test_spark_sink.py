@@ -20,7 +20,7 @@ from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publication, Publishing
 from hapax.kafka.produce import micro_batch
-from hapax.kafka.produce.marked_transaction import MarkedTransaction
+from hapax.kafka.produce.micro_batch import MarkedTransaction
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.spark import HapaxSink, open_publisher, publish_lanes, register

@@ -22,7 +22,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.records import Message
-from hapax.kafka.produce.marked_transaction import MarkedTransaction
+from hapax.kafka.produce.micro_batch import MarkedTransaction
 from hapax.publish import (
     Publisher,
     Receipt,
@@ -31,10 +31,10 @@ from hapax.publish import (
     SpoolFullError,
     SpoolMovedError,
     SpoolOwnedError,
-    acceptance,
+    stored,
 )
-from hapax.publish.acceptance import Acceptance
 from hapax.publish.drainer import Drainer
+from hapax.publish.stored import Acceptance
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
@@ -370,7 +370,7 @@ def test_a_timestamp_or_a_lack_of_a_key_that_the_topic_refuses_is_refused_to_the
         with pytest.raises(RecordRefusedError, match=r"before\.max\.ms=3600000"):
             publisher.publish(stage.topic, b"b", key=b"k", timestamp_ms=1)
         publisher.publish(stage.topic, b"c", key=b"k")
-        monkeypatch.setattr(acceptance, "ASK_AGAIN_S", 0.0)  # settings of a topic change
+        monkeypatch.setattr(stored, "ASK_AGAIN_S", 0.0)  # settings of a topic change
         configure(admin, ResourceType.TOPIC, [stage.topic], {"cleanup.policy": "delete"})
         await_(lambda: accepted(publisher, stage.topic), 10)
     assert stage.values() == [b"c", b"d"]

@@ -18,10 +18,10 @@ from hapax.cluster.cluster_state import (
     Topic,
 )
 from hapax.cluster.partition_offsets import LogOffsets
-from hapax.kafka.admin.preflight import target_settings
+from hapax.kafka.admin.topics import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.processing.retry_later import LEVELS
+from hapax.processing.dead_letters import LEVELS
 from hapax.settings import load_settings
 
 ENVIRON = {

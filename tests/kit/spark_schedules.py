@@ -30,8 +30,7 @@ from hapax.processing.transform import Transformer
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.testing.broker import InstantGroup, MemoryBroker, Shift
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 from hapax.wiring.task import RangeTask
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required

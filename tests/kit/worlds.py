@@ -8,8 +8,7 @@ from hapax.core.record_path import Batch
 from hapax.core.records import Message, Progress, Record
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.sandbox import Sandbox
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.parts import Parts, transaction_of
 from tests.kit.rulebook import PARTITIONS, Member, MemoryTopics

@@ -16,9 +16,9 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
-LINES_MAX = 56_990
-FILES_MAX = 269
-CODE_LINES_MAX = 40_142
+LINES_MAX = 56_750
+FILES_MAX = 235
+CODE_LINES_MAX = 39_950
 TEST_LINES_MAX = 85_881
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_172

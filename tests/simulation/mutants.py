@@ -26,8 +26,7 @@ from hapax.processing.transform import Transformer
 from hapax.state_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryLog
 from hapax.testing.claims import MemoryClaims
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit import mutants
 from tests.kit.mutants import Patch, in_place_of, replaced
 from tests.simulation.business import RETRY

@@ -7,10 +7,9 @@ from hypothesis import given, strategies as st
 from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions, TlsFiles
-from hapax.claims.redis import RedisClaims
+from hapax.claims.redis import RedisClaims, packed_digests, packed_owners, salt_of
 from hapax.claims.redis_connection import connect, is_away, place
 from hapax.claims.redis_health import preflight, server_name
-from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from hapax.core.records import Coordinates
 from hapax.sandbox.guard import Authority

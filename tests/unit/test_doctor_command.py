@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.preflight import ApiVersionsLog
+from hapax.kafka.admin.topics import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
-from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
-from hapax.operations.doctor.examination import Examination, judge
+from hapax.operations.doctor.examination import Examination, judge, write_bundle
 from hapax.sandbox.processes import Ports
 from hapax.settings import Settings
 from hapax.telemetry.health import Health

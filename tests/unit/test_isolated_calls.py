@@ -19,12 +19,12 @@ from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later
 from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
-from hapax.kafka.produce import call_timeout
-from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
+from hapax.kafka.produce import transaction
+from hapax.kafka.produce.transaction import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
 from hapax.processing.call_window import CallLimits
 from hapax.processing.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
-from hapax.processing.retry_later import Retrying, RetryTopic
+from hapax.processing.dead_letters import Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from tests.kit.killers import obey
 from tests.kit.leaving import DEEDS
@@ -194,7 +194,7 @@ def test_each_time_that_offsets_hang_they_have_longer_and_after_a_return_no_more
             if self.hangs:
                 raise HangingError("no return")
 
-    monkeypatch.setattr(call_timeout, "Caller", Hanging)
+    monkeypatch.setattr(transaction, "Caller", Hanging)
     offsets = OffsetsCaller()
     for _ in range(3):
         with pytest.raises(HangingError):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import Consumer
 
-from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
+from hapax.kafka.produce.micro_batch import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import (

@@ -9,8 +9,8 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError
 from hapax.engines.monitors import FileWatch
-from hapax.kafka.client_files import file_digests, files_problem
 from hapax.kafka.properties import consumer_properties
+from hapax.kafka.tokens import file_digests, files_problem
 from hapax.sandbox.guard import Authority
 from hapax.settings import load_settings
 from hapax.settings.secrets import Strike, secrets_of

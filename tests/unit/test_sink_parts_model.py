@@ -19,9 +19,8 @@ import pytest
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
 from hapax.core.records import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
-from hapax.kafka.produce import marked_transaction, micro_batch
-from hapax.kafka.produce.marked_transaction import MarkedNames
-from hapax.kafka.produce.micro_batch import KafkaPublisher
+from hapax.kafka.produce import micro_batch
+from hapax.kafka.produce.micro_batch import KafkaPublisher, MarkedNames
 from hapax.spark import publish_lanes
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
 from tests.kit.turn import of_this_turn
@@ -162,7 +161,6 @@ class Played:
 @pytest.fixture
 def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
-    monkeypatch.setattr(marked_transaction, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)
 
     def played(seed: int) -> World:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hapax.core.records import Coordinates
-from hapax.telemetry.events.base import OVERFLOW, Repeats, Withheld
+from hapax.telemetry.events.service import OVERFLOW, Repeats, Withheld
 from tests.unit.test_telemetry_events import Told
 
 REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"

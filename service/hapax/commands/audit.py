@@ -73,7 +73,7 @@ def audit(
         as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT
     ) as line:
         if master is not None and engine != "spark":
-            raise ConfigurationError(["--master is an option of --engine spark: name both"])
+            raise ConfigurationError("--master is an option of --engine spark: name both")
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
         settings = screen.one_cluster_settings(given)
         since_ms = None if since is None else screen.point_ms("--since", since)

@@ -239,12 +239,11 @@ def one_cluster_settings(changes: Mapping[str, str] | None = None) -> Settings:
     """
     settings = environment_settings(changes)
     if settings.elsewhere:
-        problem = (
+        raise ConfigurationError(
             "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set, and this command queries one cluster"
             " only: set HAPAX_KAFKA__BOOTSTRAP_SERVERS to the cluster that is meant, and leave the"
             " other out; docs/other-cluster.md lists what works with both"
         )
-        raise ConfigurationError([problem])
     return settings
 
 
@@ -328,7 +327,7 @@ def id_bytes(text: str) -> bytes:
 def typed_id(text: str) -> bytes:
     """Return the id that a person typed; raises ConfigurationError for none."""
     if not text:
-        raise ConfigurationError(["an event's id is at least one byte: name it"])
+        raise ConfigurationError("an event's id is at least one byte: name it")
     return id_bytes(text)
 
 
@@ -337,7 +336,7 @@ def typed(option: str, text: str, read: Callable[[str], int]) -> int:
     try:
         return read(text)
     except ValueError as error:
-        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+        raise ConfigurationError(f"{option} {text}: {error}") from None
 
 
 def point_ms(option: str, text: str) -> int:
@@ -375,7 +374,7 @@ def exclude(options: dict[str, bool]) -> None:
     """Raise ConfigurationError when more than one of these options is given."""
     if sum(options.values()) > 1:
         *names, last = options
-        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
+        raise ConfigurationError(f"{', '.join(names)} and {last} exclude each other")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -383,7 +382,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError([f"{question} There is no terminal to confirm on: add --yes."])
+        raise ConfigurationError(f"{question} There is no terminal to confirm on: add --yes.")
     if not typer.confirm(printable(question), err=True):
         typer.echo("Nothing was done.", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)

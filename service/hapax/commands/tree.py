@@ -16,9 +16,8 @@ from typer.core import TyperGroup
 from hapax import __version__
 from hapax.commands import config, sandbox, screen
 from hapax.commands.admin import claims, dead_letters, offsets, state, transactions
-from hapax.commands.admin.offsets import lag
 from hapax.commands.admin.pause import pause, resume
-from hapax.commands.admin.records import consume, trace
+from hapax.commands.admin.records import consume, lag, trace
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
 from hapax.commands.demo import demo

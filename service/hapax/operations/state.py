@@ -73,11 +73,10 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
     changelog = Changelog(settings)
     with closing(BlockingOffsets(settings)) as client:
         if client.absent([changelog.topic]):
-            problem = (
+            raise PreflightError(
                 f"topic {changelog.topic} does not exist or may not be read: {settings.app} keeps"
                 " no state, or HAPAX_APP names another pipeline"
             )
-            raise PreflightError([problem])
         partitions = [number for _topic, number in client.partitions([changelog.topic])]
     for number in partitions:
         found: Changes = {}
@@ -112,10 +111,10 @@ class StateOfMoves:
             places = client.partitions(settings.input.topics)
             kept = () if absent else client.partitions([settings.state_topic])
         if drop and absent:
-            raise ConfigurationError([f"--drop-state: there is no topic {settings.state_topic}"])
+            raise ConfigurationError(f"--drop-state: there is no topic {settings.state_topic}")
         if drop and {move.placed.where for move in moves} != {*places}:
             problem = "--drop-state is for all: hapax offsets rewind --to earliest --drop-state"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         if kept and not drop:
             numbers = {number for _topic, number in kept}
             self._look([one for one in moves if one.placed.partition in numbers], tell)

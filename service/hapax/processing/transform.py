@@ -46,7 +46,7 @@ from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.working_folder import import_own, shadowed_files
-from hapax.processing.retry_later import OFF, Retrying, delay_of
+from hapax.processing.dead_letters import OFF, Retrying, delay_of
 from hapax.processing.state import Answered
 
 if TYPE_CHECKING:
@@ -191,9 +191,9 @@ def ended(
 
 def error_of(result: Undecided) -> SchemasUnavailableError | StopError:
     if result.unset:
-        return ConfigurationError([result.reason])
+        return ConfigurationError(result.reason)
     if result.refused:
-        return PreflightError([result.reason])
+        return PreflightError(result.reason)
     return SchemasUnavailableError(result.reason, key=result.key)
 
 
@@ -386,13 +386,13 @@ def load_form(name: str | None) -> TransformForm:
     module_name, _, attribute = name.partition(":")
     found = getattr(imported(setting, module_name), attribute, None)
     if found is None:
-        raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])
+        raise ConfigurationError(f"{setting}: {module_name} has no {attribute}")
     if not callable(found):
-        raise ConfigurationError([f"{setting}: {attribute} is not a function"])
+        raise ConfigurationError(f"{setting}: {attribute} is not a function")
     try:
         return form_of(found)
     except ValueError as error:
-        raise ConfigurationError([f"{setting}: {attribute} {error}"]) from error
+        raise ConfigurationError(f"{setting}: {attribute} {error}") from error
 
 
 def imported(setting: str, name: str) -> ModuleType:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from hapax.settings.base import SettingsGroup
     from hapax.settings.kafka import SecuritySettings
-    from hapax.settings.model import Settings
-    from hapax.settings.pipeline import DedupSettings, RegistrySettings
+    from hapax.settings.model import DedupSettings, RegistrySettings, Settings
 
 _POLL_INTERVAL: Final = "HAPAX_GROUP__MAX_POLL_INTERVAL"
 _CALL: Final = "HAPAX_CALL__TIMEOUT"

@@ -26,10 +26,9 @@ from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_tra
 from hapax.engines.steps import steps
 from hapax.engines.watchdog import Watchdog
 from hapax.processing.call_window import BLOCKING
-from hapax.processing.dead_letters import DeadLetter, dead_letter
+from hapax.processing.dead_letters import LEVELS, DeadLetter, dead_letter
 from hapax.processing.exactly_once import ExactlyOnce
 from hapax.processing.keyed_state import KeyedState, MemoryState
-from hapax.processing.retry_later import LEVELS
 from hapax.processing.state import content_of, prefix_of
 from hapax.processing.transform import TransformForm, form_of, load_form
 from hapax.schemas.codec import KINDS, Decoder, Encoder
@@ -40,8 +39,7 @@ from hapax.settings.env_file import read_env_file
 from hapax.settings.rules import state_problems
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -238,7 +236,7 @@ def _formed(transform: Callable[..., Any] | None, name: str | None) -> Transform
         return form_of(transform)
     except ValueError as error:
         named = getattr(transform, "__name__", repr(transform))
-        raise ConfigurationError([f"{named} {error}"]) from error
+        raise ConfigurationError(f"{named} {error}") from error
 
 
 class Pipeline:

@@ -20,12 +20,11 @@ from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint, session_properties
 from hapax.engines.spark.dataframe.query import QueryRun, compare
 from hapax.engines.spark.driver import Reports, SparkEngine
-from hapax.engines.spark.executors import Executors
-from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.executors import Executors, SparkJobs
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_context, open_session
 from hapax.engines.steps import dead_letter_rate
-from hapax.kafka.consume.spark_sources import KafkaMember
+from hapax.kafka.consume.other_sources import KafkaMember
 from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import require_one_form, start_remarks
 from hapax.kafka.read.input_logs import LogLookup

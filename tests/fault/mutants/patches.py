@@ -14,8 +14,8 @@ from hapax.core.ports import Asked
 from hapax.core.records import Coordinates, Message, Record
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.positions import TopicIdentity
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce.producer import Outbox
 from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
 from hapax.testing.claims import AskedBefore

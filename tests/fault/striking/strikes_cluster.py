@@ -5,7 +5,7 @@ import time
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from hapax.sandbox.spark_cluster import SparkDaemon
+from hapax.sandbox.servers import SparkDaemon
 from tests.fault.members import Member
 from tests.fault.scene import Scene
 from tests.fault.striking.strikes_spark import LEAVES_S, kill_jvm_of

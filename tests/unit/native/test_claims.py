@@ -1,6 +1,6 @@
 from hypothesis import given, settings
 
-from hapax.claims.redis_script import by_shard, packed_digests, packed_owners
+from hapax.claims.redis import by_shard, packed_digests, packed_owners
 from tests.kit.native import few, plain
 
 SALT = bytes(range(16))

@@ -203,13 +203,12 @@ class GroupConsumer:
                 explained=self.log.troubled,
             )
         if is_of_classic_group(error):
-            problem = (
+            raise PreflightError(
                 f"group {self.group} has members of the classic protocol, and no process of"
                 " HAPAX_GROUP__PROTOCOL=consumer can join them. Stop them all, wait until"
                 " hapax doctor shows no member (static ones: HAPAX_GROUP__SESSION_TIMEOUT),"
                 f" then start: docs/kubernetes.md ({text})"
             )
-            raise PreflightError([problem])
         raise StopError(f"the consumer is dead: {text}")
 
     def assignment(self) -> frozenset[Where]:

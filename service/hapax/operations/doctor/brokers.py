@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hapax.cluster.cluster_state import IN_SYNC_MIN
-from hapax.kafka.admin.preflight import required_topics
+from hapax.kafka.admin.topics import required_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
@@ -35,7 +35,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.retry_later import create_command
+from hapax.processing.dead_letters import create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.kafka.admin.preflight import output_topics
+from hapax.kafka.admin.topics import output_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,
@@ -19,7 +19,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.retry_later import COMPACTED, LEVELS, LONGEST_MS, create_command
+from hapax.processing.dead_letters import COMPACTED, LEVELS, LONGEST_MS, create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
