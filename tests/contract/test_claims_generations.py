@@ -84,8 +84,7 @@ def test_a_generation_that_is_over_is_deleted_by_the_next_claim_and_nothing_else
     store.claim([b"x"], records(1, at=900), {})
     assert claimed(server) == {3: 100, 4: 100, 5: 1}
     assert [number for number, *_ in generations(server)] == [5, 4, 3]
-    others = store.claim(ids(400), records(400, partition=1), {})
-    assert sorted(others) == list(range(200, 400))
+    assert sorted(store.claim(ids(400), records(400, partition=1), {})) == list(range(200, 400))
 
 
 def test_nothing_outlives_an_app_that_is_gone_but_its_epoch(server):
@@ -205,8 +204,7 @@ def test_of_workers_that_claim_the_same_ids_while_generations_begin_one_owns_eac
             mine = records(40, partition=partition, at=at)
             others = store.claim(ids(40, at=at), mine, {})
             owned[partition] |= {at + place for place in range(40) if place not in others}
-            again = store.claim(ids(40, at=at), mine, {})
-            if again.keys() != others.keys():
+            if store.claim(ids(40, at=at), mine, {}).keys() != others.keys():
                 changed.append((partition, at))
 
     owned: dict[int, set[int]] = {partition: set() for partition in range(4)}
@@ -221,8 +219,7 @@ def test_of_workers_that_claim_the_same_ids_while_generations_begin_one_owns_eac
 
 def test_a_batch_of_any_size_is_claimed_in_pieces_and_its_repeats_belong_to_the_first(server):
     store = bare(server.url)
-    many = [b"%d" % (place % 15_000) for place in range(25_000)]
-    found = store.claim(many, records(25_000), {})
+    found = store.claim([b"%d" % (place % 15_000) for place in range(25_000)], records(25_000), {})
     assert found == {at: Coordinates("orders", 0, at - 15_000) for at in range(15_000, 25_000)}
 
 

@@ -77,8 +77,7 @@ def test_a_policy_that_nobody_may_read_is_a_warning(server):
     ],
 )
 def test_a_missing_permission_is_found_before_the_start(server, missing):
-    store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
-    [problem] = store.check().problems
+    [problem] = user(server, *PERMISSIONS.split()[1:], f"-{missing}").check().problems
     assert "lacks a permission" in problem
 
 

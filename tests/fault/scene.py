@@ -159,8 +159,7 @@ class Stage:
                 environment["HAPAX_SPARK__PROPERTIES"] = self._properties(instance)
             member = Member(SparkProcess(environment, instance, log), log)
         else:
-            process = WorkerProcess(environment, instance, log, self.plan.command)
-            member = Member(process, log)
+            member = Member(WorkerProcess(environment, instance, log, self.plan.command), log)
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member

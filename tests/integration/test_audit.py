@@ -417,8 +417,7 @@ def check_accounts(found: Iterable[InputFindings], kept: list[World], *, claimed
 
 
 def test_random_histories_that_kept_the_promise_are_clean(all_judged):
-    found = all_judged.audit.inputs[: CLEAN * PARTITIONS]
-    check_accounts(found, all_judged.right, claimed=True)
+    check_accounts(all_judged.audit.inputs[: CLEAN * PARTITIONS], all_judged.right, claimed=True)
 
 
 def test_without_claims_every_record_of_an_event_must_have_its_effect(spark):

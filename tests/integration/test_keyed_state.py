@@ -264,8 +264,7 @@ def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_com
     worker = route.worker(**settings)
     worker.ends_with(6)
     assert "the changelog was deleted and recreated" in worker.text()
-    desk = Desk(route, **settings)
-    desk.ask("offsets", "rewind", "--to", "earliest", "--drop-state", "--yes")
+    Desk(route, **settings).ask("offsets", "rewind", "--to", "earliest", "--drop-state", "--yes")
     route.run_to_end(**settings)
     assert kept(route) == dict.fromkeys((b"count\0key-%d" % key for key in range(KEYS)), b"\x02")
 
@@ -299,8 +298,7 @@ def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or
     route.write(*keyed(0, 2 * KEYS))
     route.run_to_end(**settings)
     desk, before = Desk(route), route.committed()
-    shown = desk.ask("offsets", "rewind", "--by", "5")
-    assert "has changes of record" in shown["state"]
+    assert "has changes of record" in desk.ask("offsets", "rewind", "--by", "5")["state"]
     for words in (("rewind", "--by", "5"), ("set", f"{route.source}/0/1", "--drop-state")):
         refused = desk.type("offsets", *words, "--yes")
         assert refused.exit_code

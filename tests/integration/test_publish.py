@@ -120,8 +120,7 @@ def test_a_csv_file_ends_when_all_of_it_is_in_kafka_and_what_it_gets_later_is_ad
 
 
 def test_lines_of_standard_input_are_safe_once_they_are_accepted(route, tmp_path):
-    spool = str(tmp_path / "spool")
-    command = [*HAPAX, "publish", "-", "--topic", route.source, "--spool", spool]
+    command = [*HAPAX, "publish", "-", "--topic", route.source, "--spool", str(tmp_path / "spool")]
     environment = route.environment()
     with child(command, stdin=subprocess.PIPE, env=environment) as process:
         process.stdin.write(b"a\n")

@@ -253,8 +253,7 @@ class Stage:
     def check(self) -> None:
         """Require each number once, in its order within its partition, and one header each."""
         found = topics.read_back(self.servers, self.out)
-        numbers = [int(one.value or b"") for one in found]
-        assert sorted(numbers) == list(range(self.written))
+        assert sorted([int(one.value or b"") for one in found]) == list(range(self.written))
         for partition in range(IN_PARTS):
             own = [int(one.value or b"") for one in found if one.partition == partition]
             assert own == sorted(own)

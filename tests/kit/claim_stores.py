@@ -149,10 +149,9 @@ class MemoryKind:
         return StoreRights("Memory, nothing to grant", f"{url} {app}")
 
     def open(self, url: str, options: StoreOptions) -> MemoryClaims:
-        first = self.opened.setdefault(
+        return self.opened.setdefault(
             (url, options.app), MemoryClaims(clock=self._clock, ttl_ms=options.ttl_ms)
-        )
-        return first.seen_by(cluster_id=options.cluster_id)
+        ).seen_by(cluster_id=options.cluster_id)
 
 
 @contextmanager

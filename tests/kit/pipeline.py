@@ -220,8 +220,7 @@ class Pipeline:
         self.turns += 1
         if self.turns > self.turns_max:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
-        unbounded = self._bounds == (None, False)
-        if unbounded and self.drained() and not self.lifecycle.stopping:
+        if self._bounds == (None, False) and self.drained() and not self.lifecycle.stopping:
             self.lifecycle.stop("drained")
 
     # -- judging --------------------------------------------------------------------------

@@ -68,8 +68,7 @@ class MemoryWorld(MemoryTopics):
         """Nothing: the first intake joins."""
 
     def twin(self) -> Committing:
-        transaction = MemoryTransaction(self.broker, "app-w", clock=self._clock)
-        return Committing(transaction, self.source)
+        return Committing(MemoryTransaction(self.broker, "app-w", clock=self._clock), self.source)
 
     def hide(self, partition: int = 0) -> None:
         self.broker.hide((self.topic, partition), 2)

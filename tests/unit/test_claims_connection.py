@@ -149,8 +149,7 @@ def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls):
     for each in asked:
         assert (each.get("username"), each["password"]) == (None, "other")
         assert each.get("db", 0) == 0
-    kind = connect(url).connection_pool.connection_class
-    assert issubclass(kind, SSLConnection) is tls
+    assert issubclass(connect(url).connection_pool.connection_class, SSLConnection) is tls
 
 
 def test_no_sentinel_that_answers_is_an_outage():

@@ -160,8 +160,7 @@ def test_what_judges_a_group_refuses_a_pipeline_whose_positions_are_in_a_checkpo
     "arguments", ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"]
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
-    done = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2)
-    (told,) = done.stderr.splitlines()
+    (told,) = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2).stderr.splitlines()
     assert told.startswith("hapax sandbox up: Invalid value for ")
 
 
@@ -216,10 +215,9 @@ def test_a_name_alone_shows_the_help_and_no_error():
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
 def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command):
-    done = invoked(app, command.split(), env={**ENVIRONMENT, **REDIS}, code=1)
-    assert done.stderr.splitlines() == [
-        "Redis at 127.0.0.1:1/0 does not answer: connection refused"
-    ]
+    assert invoked(
+        app, command.split(), env={**ENVIRONMENT, **REDIS}, code=1
+    ).stderr.splitlines() == ["Redis at 127.0.0.1:1/0 does not answer: connection refused"]
 
 
 @pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
@@ -230,8 +228,7 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     with pytest.raises(ConfigurationError, match="add --yes"):
         confirm(f"Do {command}?", yes=False)
     confirm(f"Do {command}?", yes=True)
-    help_ = RUN.invoke(app, [*command.split(), "--help"])
-    assert "--yes" in help_.stdout
+    assert "--yes" in RUN.invoke(app, [*command.split(), "--help"]).stdout
 
 
 STAND_IN = """

@@ -227,8 +227,7 @@ def test_each_anomaly_of_the_audit_has_its_row_and_its_examples(name: str, kind:
 
 
 def test_each_class_of_the_audit_is_counted():
-    totals = dict.fromkeys(NAMES, 1)
-    verdict = verdict_of(audited(**totals), events=9)
+    verdict = verdict_of(audited(**dict.fromkeys(NAMES, 1)), events=9)
     anomalies = verdict.lost + verdict.doubled + verdict.out_of_order + verdict.from_aborted
     assert anomalies + verdict.wrong == len(NAMES)
 

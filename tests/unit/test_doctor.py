@@ -406,11 +406,9 @@ def source(there: CheckContext) -> CheckContext:
 
 def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing():
     there = healthy_there()
-    here = source(there)
-    found = {True: judged(here), False: judged(there)}
+    found = {True: judged(source(there)), False: judged(there)}
     assert troubles([*found[True], *found[False]]) == {}
-    untold = [one for both in found.values() for one in both if one.verdict is Verdict.UNTOLD]
-    assert untold == []
+    assert [one for both in found.values() for one in both if one.verdict is Verdict.UNTOLD] == []
     where = {side: {(one.check, one.cluster) for one in each} for side, each in found.items()}
     assert {name for name, _ in where[True] | where[False]} == {check.name for check in CHECKS}
     assert {cluster for _, cluster in where[True]} == {"", HERE}

@@ -117,10 +117,9 @@ def test_a_dead_cluster_is_named_within_seconds_without_a_traceback():
     ports.close()
     assert done.exit_code == 1
     assert done.stderr == ""
-    failed = {
+    assert {
         each["check"] for each in json.loads(done.stdout)["findings"] if each["verdict"] == "FAIL"
-    }
-    assert failed == {"bootstrap", "claim-store"}
+    } == {"bootstrap", "claim-store"}
 
 
 def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting():
@@ -156,8 +155,7 @@ def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting()
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(looks, words, env):
     looks(lambda case: case)
-    done = invoked(app, ["doctor", *words], env={**ENVIRON, **env}, code=2)
-    (line,) = done.stderr.splitlines()
+    (line,) = invoked(app, ["doctor", *words], env={**ENVIRON, **env}, code=2).stderr.splitlines()
     assert line.startswith("hapax doctor: ")
 
 

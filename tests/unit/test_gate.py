@@ -248,8 +248,7 @@ def test_no_turn_is_without_work_where_there_are_fewer_items_and_each_plays_abou
 def test_all_parameters_of_a_test_are_played_together():
     for name in NAMES:
         every = [function_of(f"{name}[{form}]") for form in ("list", "threads", "coroutine")]
-        seen = {is_in_share(each, 2, 1) for each in every}
-        assert seen == {is_in_share(name, 2, 1)}
+        assert {is_in_share(each, 2, 1) for each in every} == {is_in_share(name, 2, 1)}
 
 
 def test_each_commit_and_each_merge_is_one_turn(tmp_path):
@@ -288,8 +287,7 @@ def _turn_after(repository: Path) -> int:
 
 
 def _git(folder: Path, *words: str) -> str:
-    command = ("git", "-C", str(folder), *AUTHOR, *words)
-    return output_of(command).strip()
+    return output_of(("git", "-C", str(folder), *AUTHOR, *words)).strip()
 
 
 ITEMS = list("abcdef")

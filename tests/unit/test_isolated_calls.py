@@ -80,8 +80,7 @@ def test_a_call_that_does_not_return_is_ended(deed):
 @pytest.mark.parametrize("form", ["obey", "coroutine"])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_attempts_and_pauses_are_no_one_call_in_another_process_either(form, concurrency):
-    policy = Retrying(backoff_ms=900)
-    limits = CallLimits(concurrency=concurrency, timeout_s=1.6, retrying=policy)
+    limits = CallLimits(concurrency=concurrency, timeout_s=1.6, retrying=Retrying(backoff_ms=900))
     calls = IsolatedCalls(f"tests.kit.killers:{form}", limits, 1.6)  # an attempt takes 0.4 s
     answers = calls.call([record(b"away")] * concurrency)
     assert answers == [Failure("ConnectionError", "away", 3)] * concurrency

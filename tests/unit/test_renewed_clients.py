@@ -154,8 +154,7 @@ def test_between_two_batches_consumer_and_producer_are_built_anew():
 
 
 def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up():
-    aborted = InjectedFault("aborted")
-    script = Script(committed=[aborted] * 1000)
+    script = Script(committed=[InjectedFault("aborted")] * 1000)
     pipeline = filled(script)
     batch = taken(pipeline)
 

@@ -89,8 +89,7 @@ TOKEN_FILE = {f"{SECURITY}OAUTH_TOKEN_FILE": "/var/run/kafka/token"}
 )
 def test_a_mechanism_is_set_with_all_it_needs(mechanism, needed):
     chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": mechanism}
-    security = load_settings(REQUIRED | chosen | needed).kafka.security
-    assert security.sasl_mechanism == mechanism
+    assert load_settings(REQUIRED | chosen | needed).kafka.security.sasl_mechanism == mechanism
     for missing in needed if needed != TOKEN_FILE else ():
         (problem,) = problems(**chosen, **{k: v for k, v in needed.items() if k != missing})
         assert problem.startswith(
@@ -323,8 +322,7 @@ def test_all_problems_are_told_at_once_rules_between_sound_settings_too():
     ],
 )
 def test_a_rule_is_silent_about_a_setting_that_is_wrong_by_itself_or_misspelt(name, text, said):
-    given = {"HAPAX_TRANSACTION__TIMEOUT": "30s", f"HAPAX_GROUP__{name}": text}
-    (problem,) = problems(**given)
+    (problem,) = problems(**{"HAPAX_TRANSACTION__TIMEOUT": "30s", f"HAPAX_GROUP__{name}": text})
     assert problem.startswith(f"HAPAX_GROUP__{name}{said}")
 
 

@@ -76,8 +76,7 @@ class World:
         for number in range(self.through, batches):
             values = [b"%d-%d" % (number, row) for row in range(ROWS)]
             self.rng.shuffle(values)
-            tasks = [values[task::TASKS] for task in range(TASKS)]
-            parcels = staged(spool, number, tasks)
+            parcels = staged(spool, number, [values[task::TASKS] for task in range(TASKS)])
             lanes = self.rng.choice([0, 2, 3])
             run = partial(run_lanes, self)
             publishing = Publishing(publisher(), "out", "out", frozenset(), run, lanes)

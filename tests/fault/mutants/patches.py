@@ -231,8 +231,7 @@ def ignored_delivery_reports(_real: Any, *_message: object) -> Callable[..., Non
 def abort_after_commit_timeout(_real: Any, self: KafkaTransaction) -> None:
     """Take a commit without answer for one that has failed."""
     outbox = self._producer()
-    error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
-    if error is None:
+    if self._call(outbox, "commit_transaction", CALL_TIMEOUT_S) is None:
         self.doubts = outbox.log.end()
         return
     self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)
