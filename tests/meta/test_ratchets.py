@@ -19,7 +19,7 @@ SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_750
 FILES_MAX = 235
 CODE_LINES_MAX = 39_950
-TEST_LINES_MAX = 85_881
+TEST_LINES_MAX = 85_700
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_172
 """Without docs/world and performance.md, whose tables are made from a record."""
