@@ -10,9 +10,9 @@ import pytest
 from hapax.core.errors import BatchAbortedError
 from hapax.core.headers import Retried
 from hapax.core.records import Headers, Progress, Record
-from hapax.kafka.consume.other_sources import KafkaRetrySource
+from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.properties import consumer_properties
-from hapax.processing.dead_letters import LEVELS
+from hapax.processing.retry_later import LEVELS
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource

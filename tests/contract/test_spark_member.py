@@ -5,7 +5,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from hapax.kafka.consume.other_sources import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from tests.kit.spark_ranges import Application
 from tests.kit.topics import Given, produce, produce_open, transaction
 from tests.kit.waiting import await_

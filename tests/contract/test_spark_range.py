@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
-from hapax.kafka.consume.other_sources import KafkaRange
+from hapax.kafka.consume.spark_sources import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce, produce_aborted, produce_committed

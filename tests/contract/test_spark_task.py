@@ -12,7 +12,7 @@ from hapax.core.offset_commit import Mark
 from hapax.core.records import Coordinates
 from hapax.core.results import Failure
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
-from hapax.kafka.consume.other_sources import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import fence
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.processing.crash_markers import marked

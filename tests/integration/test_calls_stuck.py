@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from hapax.cluster.offset_moves import Unreadable
 from hapax.core.records import Coordinates
 from hapax.kafka.read.range_reader import first_from
-from hapax.processing.dead_letters import LEVELS
+from hapax.processing.retry_later import LEVELS
 from hapax.sandbox import Sandbox
 from tests.kit.calls import MODULE
 from tests.kit.damage import bomb, damage, reseal

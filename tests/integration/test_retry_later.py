@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from hapax.core.records import Record
 from hapax.kafka.consume.delay_buffer import RECORDS_MAX
 from hapax.operations.audit.result import Audit
-from hapax.processing.dead_letters import LEVELS, WAITS_MS
+from hapax.processing.retry_later import LEVELS, WAITS_MS
 from tests.kit.accounted import accounted
 from tests.kit.at_work import await_told
 from tests.kit.claim_stores import redis_server

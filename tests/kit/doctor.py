@@ -11,7 +11,7 @@ from hapax.cluster.partition_offsets import LogOffsets
 from hapax.kafka.admin.topics import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
-from hapax.processing.dead_letters import LEVELS
+from hapax.processing.retry_later import LEVELS
 from hapax.settings import load_settings
 
 ENVIRON = {

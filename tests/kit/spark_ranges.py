@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from hapax.core.records import Progress, Record, TopicPartition as Where
 from hapax.engines.spark.plan import RangePlan, RangeReport
-from hapax.kafka.consume.other_sources import KafkaMember, KafkaRange
+from hapax.kafka.consume.spark_sources import KafkaMember, KafkaRange
 from hapax.kafka.properties import consumer_properties, lane_id, transactional_id
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings

@@ -20,12 +20,12 @@ from hapax.engines.suspects import Suspects
 from hapax.engines.worker import Worker
 from hapax.processing.call_window import Call, CallLimits, CallQueue, Unit, Window, settle
 from hapax.processing.crash_markers import Isolation
-from hapax.processing.dead_letters import LaterTries, Retrying, RetryTopic
 from hapax.processing.deduplicate import Claiming, ClaimOwners
 from hapax.processing.exactly_once import ExactlyOnce, Steps
 from hapax.processing.identity import Identity
 from hapax.processing.limits import DeadLetterRate, FenceBudget, Limits, Pace, RetryPolicy
 from hapax.processing.plan import BatchState, Destinations, Planner
+from hapax.processing.retry_later import LaterTries, Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.claims import MemoryClaims, MemoryOwners

@@ -18,7 +18,7 @@ from hapax.operations.audit.rows import (
     id_hash,
     number_of,
 )
-from hapax.processing.dead_letters import Retrying, RetryTopic
+from hapax.processing.retry_later import Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from tests.kit.audited import judged_here, scope_of
 

@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 from hapax.core.errors import Poison
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.processing.transform import Transformer, load_form
+from hapax.processing.transform import Transformer, identity, load_form
 from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
-from hapax.transforms.records import drop_tombstones, identity
+from hapax.transforms.records import drop_tombstones
 
 JSON = st.recursive(  # small: the bytes matter here, not the depth
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),

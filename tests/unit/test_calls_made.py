@@ -18,9 +18,9 @@ from hapax.core.results import Failure
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.processing.batch_result import Begun
 from hapax.processing.call_window import PENDING, Call, CallLimits, Window
-from hapax.processing.dead_letters import Retrying
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identified
+from hapax.processing.retry_later import Retrying
 from hapax.processing.transform import form_of
 from tests.kit import leaving
 from tests.kit.waiting import await_

@@ -15,7 +15,7 @@ from hapax.core.ports import Stuck
 from hapax.operations.doctor import examination as doctor
 from hapax.operations.doctor.check import Check, CheckContext, CheckResult, Verdict, ok, worst_first
 from hapax.operations.doctor.examination import CHECKS, judge
-from hapax.processing.dead_letters import LEVELS
+from hapax.processing.retry_later import LEVELS
 from tests.kit.doctor import (
     BROKER,
     DAY_MS,

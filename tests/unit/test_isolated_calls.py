@@ -24,7 +24,7 @@ from hapax.kafka.produce.transaction import LOST_S, Caller, HangingError, Offset
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
 from hapax.processing.call_window import CallLimits
 from hapax.processing.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
-from hapax.processing.dead_letters import Retrying, RetryTopic
+from hapax.processing.retry_later import Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from tests.kit.killers import obey
 from tests.kit.leaving import DEEDS

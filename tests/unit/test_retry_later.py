@@ -14,10 +14,11 @@ from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Message
 from hapax.core.results import Failure, Later, Put, Result
 from hapax.processing.batch_result import BatchResult, Facts
-from hapax.processing.dead_letters import LaterTries, Retrying, RetryTopic, condemn
+from hapax.processing.dead_letters import condemn
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identity
 from hapax.processing.plan import Destinations, Planner
+from hapax.processing.retry_later import LaterTries, Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 
 TOPIC = RetryTopic("app-retry", frozenset({"in"}))

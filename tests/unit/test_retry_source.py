@@ -11,8 +11,8 @@ from hapax.core.headers import Retried
 from hapax.core.records import Coordinates
 from hapax.core.span import Span
 from hapax.kafka.consume import client as kafka_consumer, delay_buffer
-from hapax.kafka.consume.other_sources import KafkaRetrySource
-from hapax.processing.dead_letters import (
+from hapax.kafka.consume.retry_source import KafkaRetrySource
+from hapax.processing.retry_later import (
     FACTOR,
     LEVELS,
     LONGEST_MS,

@@ -121,7 +121,7 @@ def bounded(patch: Patch, **stops: int) -> tuple[KafkaSource, FakeConsumer]:
 @pytest.mark.parametrize("is_control", [False, True])
 def test_nothing_beyond_the_stop_is_handed_out_and_the_partition_is_held(monkeypatch, is_control):
     if is_control:
-        cut = "hapax.kafka.consume.source.SpanStops.cut"
+        cut = "hapax.kafka.consume.span_stops.SpanStops.cut"
         monkeypatch.setattr(cut, lambda _self, batch: batch)
     kafka, consumer = bounded(monkeypatch, p0=5)
     consumer.queue = [message(n) for n in (3, 4, 5, 6)] + [message(7, partition=1)]

@@ -15,7 +15,7 @@ from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.offset_commit import GroupOffset
 from hapax.core.records import Headers, Message, Output, Record, TopicPartition
-from hapax.kafka.consume.other_sources import KafkaTargetSource
+from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import (
     KEEP_INTERVAL_S,
     TargetLane,

@@ -32,7 +32,7 @@ from hapax.processing.call_window import (
     Slot,
     key_of,
 )
-from hapax.processing.dead_letters import Retrying, RetryTopic
+from hapax.processing.retry_later import Retrying, RetryTopic
 from hapax.processing.transform import Transformer, form_of, load_form
 from hapax.schemas.data import with_data
 from hapax.settings.rules import call_problems, state_problems

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from hapax.engines.overlapping_calls import retrying
-from hapax.processing.dead_letters import LaterTries
 from hapax.processing.deduplicate import Claiming, ClaimOwners
 from hapax.processing.exactly_once import Steps
 from hapax.processing.identity import Identity
 from hapax.processing.limits import DeadLetterRate
 from hapax.processing.plan import BatchState, Destinations, Planner
+from hapax.processing.retry_later import LaterTries
 from hapax.processing.transform import SchemaWait
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from hapax.core.record_path import Batch
 from hapax.core.records import size_of
 from hapax.core.results import Undecided
 from hapax.processing.batch_result import Begun
-from hapax.processing.dead_letters import Retrying  # noqa: TC001 - msgspec decodes it
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identified
 from hapax.processing.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
+    from hapax.processing.retry_later import Retrying
 
 CallOrder = Literal["key", "none"]
 TIMEOUT: Final = "timeout"

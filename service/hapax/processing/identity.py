@@ -18,7 +18,7 @@ from hapax.core.headers import ID, PART, REPLAY_OF
 from hapax.core.json_pointer import JsonPointer, decoded
 from hapax.core.record_path import Ids, RecordPath
 from hapax.core.records import Coordinates
-from hapax.processing.dead_letters import NOT_OURS
+from hapax.processing.retry_later import NOT_OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hapax.core.headers import Retried
     from hapax.core.record_path import Batch
     from hapax.core.records import Headers, Record
-    from hapax.processing.dead_letters import RetryTopic
+    from hapax.processing.retry_later import RetryTopic
 
     Finder = Callable[[Record, Mapping[str, bytes | None]], bytes | None]
 

@@ -30,7 +30,7 @@ from hapax.core.headers import (
 from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
 from hapax.core.records import Message, Output
 from hapax.core.results import Cut, Failure, Later, Put, Undecided
-from hapax.processing.dead_letters import OFF
+from hapax.processing.retry_later import OFF
 from hapax.processing.transform import error_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hapax.core.record_path import Batch
     from hapax.core.records import Progress, Record
     from hapax.core.results import Result
-    from hapax.processing.dead_letters import RetryTopic
+    from hapax.processing.retry_later import RetryTopic
 
 APART = b","
 SHORT_BYTES = 300

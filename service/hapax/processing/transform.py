@@ -46,7 +46,7 @@ from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.working_folder import import_own, shadowed_files
-from hapax.processing.dead_letters import OFF, Retrying, delay_of
+from hapax.processing.retry_later import OFF, Retrying, delay_of
 from hapax.processing.state import Answered
 
 if TYPE_CHECKING:

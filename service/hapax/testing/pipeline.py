@@ -26,9 +26,10 @@ from hapax.engines.overlapping_calls import GatheredCalls, call_limits, open_tra
 from hapax.engines.steps import steps
 from hapax.engines.watchdog import Watchdog
 from hapax.processing.call_window import BLOCKING
-from hapax.processing.dead_letters import LEVELS, DeadLetter, dead_letter
+from hapax.processing.dead_letters import DeadLetter, dead_letter
 from hapax.processing.exactly_once import ExactlyOnce
 from hapax.processing.keyed_state import KeyedState, MemoryState
+from hapax.processing.retry_later import LEVELS
 from hapax.processing.state import content_of, prefix_of
 from hapax.processing.transform import TransformForm, form_of, load_form
 from hapax.schemas.codec import KINDS, Decoder, Encoder

@@ -30,12 +30,14 @@ from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
 from hapax.kafka.admin.topics import KafkaPreflight
 from hapax.kafka.connection import split
-from hapax.kafka.consume.other_sources import KafkaRetrySource, KafkaTargetSource
+from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.consume.source import KafkaSource
+from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.native import record_path
-from hapax.kafka.produce.base import KafkaAtLeastOnce, KafkaAtMostOnce, ProducerConfig
+from hapax.kafka.produce.base import ProducerConfig
 from hapax.kafka.produce.target import TargetTransaction
 from hapax.kafka.produce.transaction import KafkaTransaction
+from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes

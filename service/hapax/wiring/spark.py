@@ -24,7 +24,7 @@ from hapax.engines.spark.executors import Executors, SparkJobs
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_context, open_session
 from hapax.engines.steps import dead_letter_rate
-from hapax.kafka.consume.other_sources import KafkaMember
+from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import LaneFences
 from hapax.kafka.read.group_start import require_one_form, start_remarks
 from hapax.kafka.read.input_logs import LogLookup

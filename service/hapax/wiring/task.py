@@ -18,7 +18,7 @@ from hapax.engines.overlapping_calls import GatheredCalls
 from hapax.engines.spark.task import Task, hung, overrun
 from hapax.engines.steps import steps
 from hapax.engines.watchdog import Watchdog
-from hapax.kafka.consume.other_sources import KafkaRange
+from hapax.kafka.consume.spark_sources import KafkaRange
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.standalone import named_transaction
 from hapax.kafka.properties import consumer_properties, lane_id

@@ -37,7 +37,7 @@ from hapax.kafka.properties import (
     producer_properties,
 )
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
-from hapax.processing.dead_letters import COMPACTED, LEVELS, create_command
+from hapax.processing.retry_later import COMPACTED, LEVELS, create_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from hapax.core.headers import Retried
 from hapax.kafka.errors import NO_TEXT, client_headers
 from hapax.kafka.undecodable import UNDECODABLE
-from hapax.processing.dead_letters import LEVELS, LOWEST_MS, WAITS_MS
+from hapax.processing.retry_later import LEVELS, LOWEST_MS, WAITS_MS
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -35,7 +35,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.dead_letters import create_command
+from hapax.processing.retry_later import create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:

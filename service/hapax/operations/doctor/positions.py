@@ -19,7 +19,7 @@ from hapax.operations.doctor.check import (
     unknown,
     warn,
 )
-from hapax.processing.dead_letters import COMPACTED, LEVELS, LONGEST_MS, create_command
+from hapax.processing.retry_later import COMPACTED, LEVELS, LONGEST_MS, create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
