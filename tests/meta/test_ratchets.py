@@ -17,7 +17,7 @@ from tests.meta.test_words import explanations, found, prose
 
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_750
-FILES_MAX = 235
+FILES_MAX = 240
 CODE_LINES_MAX = 39_950
 TEST_LINES_MAX = 85_700
 """Without tests/world, whose programs belong to other clients."""

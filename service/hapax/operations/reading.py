@@ -36,7 +36,7 @@ def require_group(settings: Settings) -> None:
             "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not in"
             " a group; its status page and the line micro_batch_completed show them"
         )
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
 
 
 class Operation:

@@ -36,6 +36,7 @@ from hapax.core.results import Undecided
 from hapax.processing.batch_result import Begun
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identified
+from hapax.processing.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
 from hapax.processing.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
-    from hapax.processing.retry_later import Retrying
 
 CallOrder = Literal["key", "none"]
 TIMEOUT: Final = "timeout"

@@ -219,6 +219,3 @@ def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:
         else:
             spans.append((offset, offset))
     return spans
-
-
-# -- Later tries -----------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class SpanStops:
         if self._words is not None:
             problem = other_span(self._consumer.group, own, self._words.name)
             if problem is not None:
-                raise PreflightError([problem])
+                raise PreflightError(problem)
         return own
 
     def stop(self, where: Where) -> int | None:

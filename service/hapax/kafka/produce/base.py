@@ -320,6 +320,3 @@ class KafkaProducing:
         if gone:
             why = "no longer exists: recreate it; what was in it is gone, state as well"
             raise StopError(f"output topic {', '.join(gone)} {why}")
-
-
-# -- The weaker guarantees -------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class Changelog:
         spans = self.spans([number])
         if number not in spans:
             problem = f"{self.topic}/{number}: its leader does not answer; try again"
-            raise PreflightError([problem])
+            raise PreflightError(problem)
         start, end = spans[number]
         for pieces in self.read(where[0], spans):
             for piece in pieces.values():
@@ -207,7 +207,7 @@ class _Apps:
                 f" {app.decode(errors='replace')}: give each app its own, and compute both states"
                 " again by hapax offsets rewind --to earliest --drop-state"
             )
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
 
 
 def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:
