@@ -16,10 +16,10 @@ from tests.meta.statements import ROOT
 from tests.meta.test_words import explanations, found, prose
 
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
-LINES_MAX = 56_750
+LINES_MAX = 56_800
 FILES_MAX = 240
-CODE_LINES_MAX = 39_950
-TEST_LINES_MAX = 85_700
+CODE_LINES_MAX = 40_010
+TEST_LINES_MAX = 85_690
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_172
 """Without docs/world and performance.md, whose tables are made from a record."""
