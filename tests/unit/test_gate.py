@@ -12,7 +12,7 @@ from tests.fault.controls.plans import CONTROLS
 from tests.fault.controls.trials import chosen, parsed
 from tests.fault.mutants.plans import MUTANTS
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict, yardstick
-from tests.gate.layers import RECORD_PATHS, function_of, layer_of
+from tests.gate.layers import LONGEST, RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
 from tests.kit import skips
 from tests.kit.commands import output_of, run_captured
@@ -117,6 +117,10 @@ def test_the_contract_is_played_on_brokers_by_one_record_path_a_turn(now):
     }
     assert sorted(layers.values()) == ["deep", "promises"]
     assert layers[RECORD_PATHS[now % 2]] == "promises"
+
+
+def test_what_begins_first_is_there():
+    assert [group for group in LONGEST[1:] if not (ROOT / group).is_file()] == []
 
 
 def layers_of(nodeid: str, path: str, now: int) -> str:
