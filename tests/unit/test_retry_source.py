@@ -201,7 +201,7 @@ def test_a_short_queue_is_fetched_unless_the_settings_say_otherwise(world):
 
 
 def test_a_bounded_run_does_not_wait_for_the_retry_topic(world, monkeypatch):
-    spans = "hapax.kafka.consume.source.spans"
+    spans = "hapax.kafka.consume.span_stops.spans"
     monkeypatch.setattr(spans, lambda _p, places, _w: dict.fromkeys(places, Span(0, 3, "")))
     assert {topic for topic, _partition in world.kafka.ends() or ()} == {"in"}
 
