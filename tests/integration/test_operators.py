@@ -279,6 +279,8 @@ def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings
         other.text,
     )
     desk = Desk(dynamic_plain, TELEMETRY__PORT=str(port))
+    refused = Desk(dynamic_plain, APP="another", TELEMETRY__PORT=str(port)).type("pause")
+    assert (refused.exit_code, "is none of another" in refused.stderr) == (1, True)
     told = desk.ask("pause")
     assert (told["instance"], told["state"], told["paused_by_operator"]) == ("w-0", "paused", True)
     assert ask(port, "/readyz")[0] == 503
