@@ -67,4 +67,4 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 
 
 Result = tuple[Output, ...] | Failure | Later | Put | Undecided
-"""What one record's call came to; Later and Put: it waits (dead_letters.py)."""
+"""What one record's call came to; Later and Put: it waits (retry_later.py)."""

@@ -357,9 +357,15 @@ def hand_over(stage: SparkStage, successor: ManagedProcess) -> None:
     stage.workers = [successor]
     stage.start(successor)
     stage.await_commit(successor, since)
-    meanwhile = stage.publisher.published - published
-    names, times_s = (predecessor.name, successor.name), (left_after_s, elapsed_s(asked_s))
-    stage.note(HandOver(*names, *times_s, meanwhile, exit_code))
+    done = HandOver(
+        predecessor=predecessor.name,
+        successor=successor.name,
+        left_after_s=left_after_s,
+        commits_after_s=elapsed_s(asked_s),
+        published=stage.publisher.published - published,
+        exit_code=exit_code,
+    )
+    stage.note(done)
 
 
 def freeze_in_range(stage: SparkStage, what: str, chosen: Callable[[], list[int]]) -> None:

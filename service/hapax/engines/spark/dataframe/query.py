@@ -319,8 +319,8 @@ def compare(
 ) -> None:
     query, topics = checkpoint.query_id(), settings.input.topics
     check_checkpoint(settings, query, marker)
-    known = checkpoint.logs()
-    gone = sorted({*known.topics, *known.epochs} - {*topics}) if query and known else ()
+    known = None if query is None else checkpoint.logs()
+    gone = sorted({*known.topics, *known.epochs} - {*topics}) if known else ()
     if gone:
         # Spark would keep a plan without them, and fail with it at each start that has them again.
         problem = (
