@@ -15,8 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hapax.kafka.read.range_reader import OffsetRange
-from hapax.operations.audit.judgement import judge
-from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.judgement import LocalAudit, judge
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import InputRow, number_of
 

@@ -31,7 +31,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import connect
 from hapax.core.records import Record
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 
 Claim = Callable[[Sequence[bytes], Sequence[Record]], int]

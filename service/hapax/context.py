@@ -23,7 +23,7 @@ from structlog import get_context
 from hapax.core.records import Output, Record
 from hapax.processing.transform import TransformForm, identity
 from hapax.telemetry import logs
-from hapax.telemetry.events.base import printable
+from hapax.telemetry.events.service import printable
 from hapax.telemetry.metrics import DURATIONS, OTHER
 
 if TYPE_CHECKING:

@@ -62,14 +62,10 @@ def check(lock: Lock, target: Path) -> None:
     for jar in locked(lock):
         path = target / jar.file
         if not path.is_file():
-            raise PreflightError([f"{jar.file} is not in {target}: fetch {lock.title} again"])
+            raise PreflightError(f"{jar.file} is not in {target}: fetch {lock.title} again")
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != jar.sha256:
                 raise PreflightError(
-                    [
-                        (
-                            f"{jar.file} is not the file that {lock.path.name} names: the registry"
-                            " or mirror that was asked delivers another one."
-                        )
-                    ]
+                    f"{jar.file} is not the file that {lock.path.name} names: the registry"
+                    " or mirror that was asked delivers another one."
                 )

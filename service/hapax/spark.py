@@ -131,13 +131,13 @@ class HapaxSink(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark calls it so
         """Return the writer. Spark calls it again for each micro-batch, in any process."""
         if overwrite:
-            raise errors.ConfigurationError([COMPLETE])
+            raise errors.ConfigurationError(COMPLETE)
         check_columns(schema)
         return SinkWriter(type(self), self.check(SinkOptions.parse(self.options)))
 
     def writer(self, *_how: Any, **_named: Any) -> DataSourceWriter:
         """Refuse a batch write."""
-        raise errors.ConfigurationError([BATCH])
+        raise errors.ConfigurationError(BATCH)
 
     @classmethod
     def check(cls, options: SinkOptions) -> SinkOptions:
@@ -145,7 +145,7 @@ class HapaxSink(DataSource):
         settings = settings_of(options)
         parallel = settings.spark.publish == "parallel"
         if parallel and cls.desk is None:
-            raise errors.ConfigurationError([NO_DESK])
+            raise errors.ConfigurationError(NO_DESK)
         inputs = frozenset(settings.input.topics) - {_NONE}
         return msgspec.structs.replace(
             options, durable=parallel, inputs=inputs, topic=settings.output.topic
@@ -181,8 +181,12 @@ def publish_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[Lan
 
 
 def _publish_lane(settings: Settings, plan: LanePlan) -> LaneReport:
-    from hapax.kafka.produce.marked_transaction import MarkedTransaction, sink_lane_names
-    from hapax.kafka.produce.micro_batch import LanePublished, publish_lane
+    from hapax.kafka.produce.micro_batch import (
+        LanePublished,
+        MarkedTransaction,
+        publish_lane,
+        sink_lane_names,
+    )
 
     published, problem, lost = LanePublished(), "", False
     try:

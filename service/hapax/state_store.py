@@ -305,8 +305,10 @@ class LmdbStore:
         except _DAMAGED as error:
             raise StopError(self._damage(error)) from error
         except lmdb.Error as error:
+            free = shutil.disk_usage(self._data).free
             raise StopError(
-                f"HAPAX_STATE__DIR cannot be written: {error}; nothing is lost"
+                f"HAPAX_STATE__DIR, where {free:,} bytes are free, cannot be written: {error};"
+                " nothing is lost"
             ) from error
 
     def _opened(self, folder: Path) -> lmdb.Environment:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hapax.sandbox import Sandbox
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import redis_server
 from tests.kit.rulebook import TIMEOUT_S, GroupKind, MemoryRulebook, Rulebook
 from tests.kit.rulebook_kafka import KafkaRulebook

@@ -83,8 +83,7 @@ def test_a_claim_with_our_own_coordinates_is_processed_again(store):
 
 def test_the_same_id_at_other_coordinates_names_its_owner(store):
     store.claim(ids(3), records(3, partition=4, at=7), {})
-    twins = [b"event-9", b"event-1", b"event-2"]
-    assert store.claim(twins, records(3, at=100), {}) == {
+    assert store.claim([b"event-9", b"event-1", b"event-2"], records(3, at=100), {}) == {
         1: Coordinates("orders", 4, 8),
         2: Coordinates("orders", 4, 9),
     }
@@ -198,8 +197,7 @@ def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store)
     first = Coordinates("orders", 0, 1)
     assert store.ask(ids(3), records(3), {}).answer() == {}
     assert store.ask(ids(3), records(3), {}).answer() == {}
-    replay = store.ask([b"event-1", b"w"], records(2, topic="dead"), {0: first})
-    assert replay.answer() == {}
+    assert store.ask([b"event-1", b"w"], records(2, topic="dead"), {0: first}).answer() == {}
     assert store.ask([b"event-1"], records(1, at=9), {}).answer() == {0: first}
     assert store.ask([], [], {}).answer() == {}
     with pytest.raises(ValueError, match="1 ids for 2 records"):

@@ -39,8 +39,7 @@ def test_the_owner_is_found_in_whichever_generation_it_is(url):
     for batch in range(20):
         store.claim(ids(10, at=batch * 10), records(10, at=batch * 10), {})
     owners = [store.owner(b"event-%d" % place) for place in range(200)]
-    found = [owned.owner.offset for owned in owners if owned is not None]
-    assert found == list(range(200))
+    assert [owned.owner.offset for owned in owners if owned is not None] == list(range(200))
 
 
 def test_nobody_owns_an_id_that_was_never_seen_nor_any_in_an_empty_store(url):

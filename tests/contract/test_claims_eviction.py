@@ -8,7 +8,7 @@ from hapax.claims.redis_connection import PERMISSIONS
 from hapax.claims.redis_health import health_of
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import admin, bare, claimed_x, ids, live, records, tell
 from tests.kit.waiting import await_
 

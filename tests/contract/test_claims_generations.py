@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import packed_digests
+from hapax.claims.redis import RedisClaims, packed_digests
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import (
     HOUR_MS,
     SMALL_PIECES,
@@ -85,8 +84,7 @@ def test_a_generation_that_is_over_is_deleted_by_the_next_claim_and_nothing_else
     store.claim([b"x"], records(1, at=900), {})
     assert claimed(server) == {3: 100, 4: 100, 5: 1}
     assert [number for number, *_ in generations(server)] == [5, 4, 3]
-    others = store.claim(ids(400), records(400, partition=1), {})
-    assert sorted(others) == list(range(200, 400))
+    assert sorted(store.claim(ids(400), records(400, partition=1), {})) == list(range(200, 400))
 
 
 def test_nothing_outlives_an_app_that_is_gone_but_its_epoch(server):
@@ -206,8 +204,7 @@ def test_of_workers_that_claim_the_same_ids_while_generations_begin_one_owns_eac
             mine = records(40, partition=partition, at=at)
             others = store.claim(ids(40, at=at), mine, {})
             owned[partition] |= {at + place for place in range(40) if place not in others}
-            again = store.claim(ids(40, at=at), mine, {})
-            if again.keys() != others.keys():
+            if store.claim(ids(40, at=at), mine, {}).keys() != others.keys():
                 changed.append((partition, at))
 
     owned: dict[int, set[int]] = {partition: set() for partition in range(4)}
@@ -222,8 +219,7 @@ def test_of_workers_that_claim_the_same_ids_while_generations_begin_one_owns_eac
 
 def test_a_batch_of_any_size_is_claimed_in_pieces_and_its_repeats_belong_to_the_first(server):
     store = bare(server.url)
-    many = [b"%d" % (place % 15_000) for place in range(25_000)]
-    found = store.claim(many, records(25_000), {})
+    found = store.claim([b"%d" % (place % 15_000) for place in range(25_000)], records(25_000), {})
     assert found == {at: Coordinates("orders", 0, at - 15_000) for at in range(15_000, 25_000)}
 
 
@@ -232,7 +228,7 @@ def test_ids_that_all_fall_into_one_shard_are_claimed_like_others(server, monkey
         digests = packed_digests(ids, salt)
         return b"".join(digests[at : at + 15] + b"\0" for at in range(0, len(digests), 16))
 
-    monkeypatch.setattr("hapax.claims.redis_script.packed_digests", alike)
+    monkeypatch.setattr("hapax.claims.redis.packed_digests", alike)
     store = bare(server.url)
     assert store.claim(ids(9_000), records(9_000), {}) == {}
     assert store.claim(ids(9_000), records(9_000), {}) == {}
@@ -255,7 +251,7 @@ def test_an_id_costs_as_much_memory_as_capacity_says(server):
 
 
 def test_a_number_that_another_topic_has_is_not_given_twice(server, monkeypatch):
-    monkeypatch.setattr("hapax.claims.redis_script.first_number", lambda _topic: b"\xff\xff\xff")
+    monkeypatch.setattr("hapax.claims.redis.first_number", lambda _topic: b"\xff\xff\xff")
     store = bare(server.url)
     assert store.claim(ids(2), [*records(1), *records(1, topic="returns")], {}) == {}
     others = store.claim(ids(2)[::-1], [*records(1), *records(1, topic="returns")], {})

@@ -12,12 +12,12 @@ from hapax.claims import redis_connection
 from hapax.claims.kind import TlsFiles
 from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import PERMISSIONS
-from hapax.core.claim_store import Preflight
 from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.ports import Preflight
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.guard import Guard
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.kit import redis_with_tls
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 
@@ -77,8 +77,7 @@ def test_a_policy_that_nobody_may_read_is_a_warning(server):
     ],
 )
 def test_a_missing_permission_is_found_before_the_start(server, missing):
-    store = user(server, *PERMISSIONS.split()[1:], f"-{missing}")
-    [problem] = store.check().problems
+    [problem] = user(server, *PERMISSIONS.split()[1:], f"-{missing}").check().problems
     assert "lacks a permission" in problem
 
 

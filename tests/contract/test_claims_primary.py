@@ -11,7 +11,7 @@ from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import bare, ids, records
 from tests.kit.redis_cluster import follows, move_slot, redis_cluster, take_over
@@ -126,8 +126,7 @@ def test_each_named_node_of_a_cluster_leads_to_the_one_that_has_the_claims(tmp_p
 
 def test_control_the_address_of_one_node_leads_to_no_other(tmp_path):
     with redis_cluster(tmp_path) as (_first, second):
-        store = bare(second.url)
-        assert "begin the URL with redis+cluster://" in store.check().problems[0]
+        assert "begin the URL with redis+cluster://" in bare(second.url).check().problems[0]
 
 
 def test_a_node_is_killed_and_its_replica_goes_on_with_the_claims(tmp_path):

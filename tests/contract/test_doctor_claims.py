@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 
 from hapax.claims.redis_url import CLAIM_COMMANDS
-from hapax.core.claim_store import StoreHealth
-from hapax.sandbox.redis_server import Redis
+from hapax.core.ports import StoreHealth
+from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import admin, bare, ids, records, redis_server, tell
 from tests.kit.waiting import await_
 

@@ -193,8 +193,7 @@ def test_outputs_and_progress_become_visible_together_with_a_queue_that_is_full_
     native,
 ):
     batch = ready(native, *HUNDRED)
-    results = [UNCHANGED, (), None, (Output(b"new"),), *[UNCHANGED] * 96]
-    send(native, batch, results)
+    send(native, batch, [UNCHANGED, (), None, (Output(b"new"),), *[UNCHANGED] * 96])
     assert native.outputs() == []
     commit(native, batch)
     outputs = native.outputs()

@@ -56,8 +56,7 @@ def moved(world: Rulebook) -> tuple[Member, Member, bytes, int]:
 def test_progress_of_an_old_generation_is_refused_for_a_partition_that_moved(rulebook, kind):
     world = rulebook(kind)
     older, _newer, old, number = moved(world)
-    claim = Claim(old, *places(world))
-    transaction = opened(world, claim)
+    transaction = opened(world, Claim(old, *places(world)))
     assert not offer(world, transaction, number, 5)
     # KIP-1251: the new protocol believes an old epoch for what its member has held since.
     assert offer(world, transaction, 1 - number, 5) == (kind == "consumer")

@@ -213,8 +213,7 @@ def test_subjects_are_named_by_the_strategy(registry, tmp_path, subjects, subjec
 def test_a_password_is_that_of_its_file_now_and_is_never_shown(registry, tmp_path):
     file = tmp_path / "password"
     file.write_text("first\n")
-    secret = Secret("s3cr3t", str(file))
-    formats = options(registry, user="me", password=secret)
+    formats = options(registry, user="me", password=Secret("s3cr3t", str(file)))
     assert "s3cr3t" not in repr(formats)
     Lookup(formats.registry).get("id:1")
     file.write_text("second\n")

@@ -105,8 +105,7 @@ def test_paused_partitions_bring_nothing_until_they_are_resumed(world):
 def test_an_assignment_is_told_once(world):
     joined(world)
     world.source.take(1, 0.1)
-    changes = world.source.changes()
-    assert sorted(changes.assigned or []) == [(world.topic, 0), (world.topic, 1)]
+    assert sorted(world.source.changes().assigned or []) == [(world.topic, 0), (world.topic, 1)]
     again = world.source.changes()
     assert (again.assigned, again.revoked, again.lost) == (None, [], [])
 

@@ -39,8 +39,7 @@ def confirmed(app: Application, starts: Any, start: str = "earliest") -> KafkaRa
 def ended(source: KafkaRange, where: tuple[str, int], end: int) -> None:
     """Take until the end of the partition is told behind the last record."""
     for _ in range(INTAKES_MAX):
-        batch = source.take(100, 0.1)
-        if batch.next.get(where, -1) >= end:
+        if source.take(100, 0.1).next.get(where, -1) >= end:
             assert source.positions()[where] == end
             return
     raise AssertionError(f"no end {end}: {source.positions()}")
@@ -99,8 +98,7 @@ def test_a_partition_without_an_offset_is_read_from_its_first_record_for_the_dri
     app, start
 ):
     write(app, 3)
-    first = app.partitions[0]
-    source = placed(app, {first: None}, start)
+    source = placed(app, {app.partitions[0]: None}, start)
     assert source.confirm() == {}
     write(app, 2)
     assert [record.offset for record in taken(source, 5)] == [0, 1, 2, 3, 4]
@@ -156,8 +154,7 @@ def test_a_range_is_no_member_of_the_group(app):
     first, second = app.partitions
     source = confirmed(app, {first: None, second: None})
     taken(source, 2)
-    member = app.member()
-    assert member.assignment() == {first, second}
+    assert app.member().assignment() == {first, second}
     assert source.adopt_orphans() == []
     with pytest.raises(StopError, match="no member"):
         source.reopen()

@@ -134,15 +134,13 @@ def test_the_pace_of_the_last_range_is_where_the_next_begins(app):
     first = app.run(app.plan(member, pace=1, records_max=5))
     assert [settled.records for settled in first.settled] == [1, 4]
     assert first.pace > 4
-    second = app.run(app.plan(member, pace=first.pace))
-    assert second.settled[0].records > 4
+    assert app.run(app.plan(member, pace=first.pace)).settled[0].records > 4
 
 
 @pytest.mark.row("SP18")
 def test_no_transaction_is_larger_than_the_plan_allows(app):
     write(app, *TEN)
-    report = app.run(app.plan(app.member(), batch_max=2))
-    assert report.settled[0].records == 2
+    assert app.run(app.plan(app.member(), batch_max=2)).settled[0].records == 2
     assert app.values() == UPPER
 
 
@@ -160,8 +158,7 @@ def test_a_tail_of_control_records_and_aborted_data_is_committed_as_an_end(app):
     member = app.member()
     (end,) = app.plan(member).ends.values()
     assert end > 2
-    report = app.run(app.plan(member))
-    assert report.progress == {(app.input, 0): end}
+    assert app.run(app.plan(member)).progress == {(app.input, 0): end}
     assert app.values() == [b"A"]
     assert app.committed() == {0: end}
     assert app.plan(member).starts == app.plan(member).ends
@@ -179,8 +176,7 @@ def test_a_range_without_any_visible_record_still_commits_its_end(app):
 
 def test_where_an_empty_partition_begins_is_committed(app):
     member = app.member()
-    report = app.run(app.plan(member))
-    assert report.outcome is RangeOutcome.DONE
+    assert app.run(app.plan(member)).outcome is RangeOutcome.DONE
     assert app.committed() == {0: 0}
 
 
@@ -290,6 +286,21 @@ def test_a_second_attempt_isolates_what_a_task_died_over_before_and_marks_nothin
     assert app.values() == [b"A", b"B"]
 
 
+def test_attempts_that_are_refused_suspect_nothing_of_what_the_first_of_them_has_marked(app):
+    write(app, b"large")
+    member, where, marks = app.member(), (app.input, 0), {(app.input, 0): Mark(1, 1)}
+    with transaction(app.bootstrap, app.lane) as producer:
+        offset = TopicPartition(*where, 0, marked(None, marks[where]))
+        producer.send_offsets_to_transaction([offset], member.member(), 30)
+        producer.commit_transaction(30)
+    for attempt in (2, 3):  # they write no marks of their own
+        report = app.run(app.plan(member, attempt=attempt, marks=marks))
+        assert report.error is not None
+        assert "records_isolated" not in dict(report.events)
+        marks = report.marks
+        assert marks == {where: Mark(1, 1)}
+
+
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
     for value in (b"a", b"b", b"c"):
         write(app, value)
@@ -345,8 +356,7 @@ def staying(app: Application, member: KafkaMember, **facts: Any) -> Running:
 def test_a_task_that_stays_takes_what_comes_behind_its_ends_and_where_it_had_none(application):
     app = application("task", partitions=2)
     app.commit(dict.fromkeys(app.partitions, 0))
-    member = app.member()
-    running = staying(app, member, ends={(app.input, 0): 1}, duration_s=6.0)
+    running = staying(app, app.member(), ends={(app.input, 0): 1}, duration_s=6.0)
     write(app, b"later")
     await_(lambda: b"LATER" in app.values(), 5, lambda: "it was left for the next range")
     write(app, b"elsewhere", partition=1)
@@ -394,11 +404,9 @@ def test_a_task_that_stays_is_refused_once_its_partitions_have_moved(app):
     running = staying(app, member)
     app.leave(member)
     write(app, b"second")
-    report = running.report()
-    assert report.outcome is RangeOutcome.ABORTED
+    assert running.report().outcome is RangeOutcome.ABORTED
     assert (app.values(), app.committed()) == ([b"FIRST"], {0: 1})
-    again = app.run(app.plan(app.member()))
-    assert again.outcome is RangeOutcome.DONE
+    assert app.run(app.plan(app.member())).outcome is RangeOutcome.DONE
     assert (app.values(), app.committed()) == ([b"FIRST", b"SECOND"], {0: 2})
 
 
@@ -420,8 +428,7 @@ def test_a_killed_attempt_leaves_no_trace_and_the_next_one_does_it_once(app):
     member = app.member()
     plan = app.plan(member)
     zombie = left_open(app, member, [b"never"], 5)
-    report = app.run(plan)
-    assert report.outcome is RangeOutcome.DONE
+    assert app.run(plan).outcome is RangeOutcome.DONE
     assert (app.values(), app.committed()) == (UPPER, {0: 10})
     assert refused(zombie).code() == KafkaError._FENCED
     assert (app.values(), app.committed()) == (UPPER, {0: 10})

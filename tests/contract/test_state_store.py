@@ -14,14 +14,7 @@ from typing import Any
 import pytest
 
 from hapax import state_store
-from hapax.core.errors import (
-    BatchAbortedError,
-    PositionLostError,
-    PreflightError,
-    StateTypeError,
-    StateUnreadError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.record_path import Batch
 from hapax.core.records import TopicPartition
 from hapax.engines import state_restore
@@ -55,8 +48,7 @@ def lmdb(folder: Path) -> Iterator[LmdbStore]:
 @pytest.fixture(params=["lmdb", "simulated", "memory"])
 def store(request: pytest.FixtureRequest) -> StateStore:
     if request.param == "simulated":
-        rows = {WHERE: StatePosition(IDS, 0, 0, -1, time.time())}
-        simulated = SimulatedStore(Disk({}, rows))
+        simulated = SimulatedStore(Disk({}, {WHERE: StatePosition(IDS, 0, 0, -1, time.time())}))
         simulated.of = IDS
         return simulated
     if request.param == "lmdb":
@@ -177,7 +169,7 @@ def test_a_damaged_store_is_read_from_the_changelog_again(folder):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(PreflightError, match="HAPAX_STATE__DIR"):
+    with pytest.raises(errors.PreflightError, match="HAPAX_STATE__DIR"):
         LmdbStore(tmp_path / "file" / "state", SIZE, IDS)
 
 
@@ -205,9 +197,9 @@ def test_a_damaged_page_stops_the_process_and_the_next_start_reads_the_changelog
     junk = [b"\xa5" * 4096 if page.count(b"v" * 100) > 9 else page for page in whole]
     kept.write_bytes(b"".join(junk))
     store = LmdbStore(folder, SIZE, IDS)
-    with pytest.raises(StateTypeError, match="is damaged"):
+    with pytest.raises(errors.StateTypeError, match="is damaged"):
         store.get(prefix_of(3, b"1") + b"n")
-    with pytest.raises(StopError, match="nothing is lost"):
+    with pytest.raises(errors.StopError, match="nothing is lost"):
         store.entries(prefix_of(3, b"1"))
     store.close()
     store = LmdbStore(folder, SIZE, IDS)
@@ -221,12 +213,12 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_p
         store.restore({A: b"1"}, {WHERE: StatePosition(IDS, 5, 5, 4, time.time())})
         store.refresh()
         ballast = fill(disk)
-        with pytest.raises(StopError, match="No space left on device; nothing is lost"):
+        with pytest.raises(errors.StopError, match="No space left on device; nothing is lost"):
             store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 6}, {})
         assert (store.get(A), store.position(WHERE)) == (b"1", 5)
         store.close()
         for name in ("state", "new"):
-            with pytest.raises(PreflightError, match="No space left on device"):
+            with pytest.raises(errors.PreflightError, match="No space left on device"):
                 LmdbStore(disk / name, SIZE, IDS)
         ballast.unlink()
         store = LmdbStore(disk / "state", SIZE, IDS)
@@ -234,7 +226,7 @@ def test_a_disk_that_is_full_or_read_only_is_said_and_what_was_there_stays(tmp_p
         store.close()
         make_read_only(disk)
         for name in ("state", "new"):
-            with pytest.raises(PreflightError, match="Read-only file system"):
+            with pytest.raises(errors.PreflightError, match="Read-only file system"):
                 LmdbStore(disk / name, SIZE, IDS)
 
 
@@ -242,7 +234,7 @@ def test_a_state_larger_than_its_limit_stops_the_process_and_says_which_setting(
     store = LmdbStore(folder, 1 << 20, IDS)
     store.restore({}, {WHERE: StatePosition(IDS, 0, 0, -1, time.time())})
     store.refresh()
-    with pytest.raises(StopError, match="HAPAX_STATE__SIZE_MAX"):
+    with pytest.raises(errors.StopError, match="HAPAX_STATE__SIZE_MAX"):
         store.apply({b"%08d" % at: bytes(1000) for at in range(2000)}, {WHERE: 1}, {})
     assert store.position(WHERE) == 0
     store.close()
@@ -330,7 +322,7 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
 def test_a_changelog_that_was_recreated_is_not_taken_for_all_that_was_kept(lmdb, log):
     recreated = StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time())
     lmdb.restore({A: b"1"}, {WHERE: recreated})
-    with pytest.raises(PositionLostError, match="was deleted and recreated"):
+    with pytest.raises(errors.PositionLostError, match="was deleted and recreated"):
         brought(lmdb, log, 4)
     assert lmdb.row(WHERE) == recreated
 
@@ -347,7 +339,7 @@ def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
 def test_a_group_that_was_moved_back_stops_the_process_and_keeps_no_state_of_later_records(
     lmdb, log, at
 ):
-    with pytest.raises(PositionLostError, match=f"the group is at {at}"):
+    with pytest.raises(errors.PositionLostError, match=f"the group is at {at}"):
         brought(lmdb, log, at)
     assert lmdb.position(WHERE) is None
 
@@ -445,7 +437,7 @@ def test_a_partition_is_not_worked_on_while_another_member_has_what_shares_its_s
     for _turn in range(2):
         hold.attend(group)
         assert group.held == {WHERE}
-        with pytest.raises(StateUnreadError):
+        with pytest.raises(errors.StateUnreadError):
             state.begin(batch, dict)
         group.at[tiers] = 2
         assert reaches(lambda: settled(hold, group) and not group.held, 10)
@@ -468,14 +460,14 @@ def test_a_group_that_was_moved_back_in_one_of_its_inputs_is_refused(lmdb, log):
 
 
 def test_what_has_left_meanwhile_stops_nothing_and_is_not_judged(waiting, log):
-    waiting.add(StateUnreadError({WHERE: 2}))
+    waiting.add(errors.StateUnreadError({WHERE: 2}))
     waiting.forget([WHERE])
     assert reaches(lambda: settled(waiting, Group()), 10)
 
 
 def test_a_group_that_has_come_further_meanwhile_is_followed(waiting, lmdb):
     group = Group(p3=4)
-    waiting.add(StateUnreadError({WHERE: 2}))
+    waiting.add(errors.StateUnreadError({WHERE: 2}))
     assert reaches(lambda: settled(waiting, group), 10)
     assert lmdb.position(WHERE) == 4
 
@@ -485,15 +477,15 @@ def test_a_changelog_that_is_recreated_while_a_process_runs_stops_it(lmdb, log, 
     hold, _state = holding(lmdb, log)
     log.of = ("cluster", "input", "recreated")
     hold.forget([WHERE])
-    with pytest.raises(StopError, match="deleted and recreated"):
+    with pytest.raises(errors.StopError, match="deleted and recreated"):
         reaches(lambda: settled(hold, Group(p3=4)) and False, 10)
     assert hold.close()
 
 
 def test_a_group_that_was_moved_back_stops_the_process(waiting):
     group = Group(p3=2)
-    waiting.add(StateUnreadError({WHERE: 2}))
-    with pytest.raises(PositionLostError, match="moved back"):
+    waiting.add(errors.StateUnreadError({WHERE: 2}))
+    with pytest.raises(errors.PositionLostError, match="moved back"):
         reaches(lambda: settled(waiting, group), 10)
 
 
@@ -501,7 +493,7 @@ def test_a_partition_that_cannot_be_read_now_lets_the_others_pass(waiting, log, 
     monkeypatch.setattr(state_restore, "AGAIN_S", 0.05)
     ill, group = ("orders", 4), Group(p3=4)
     log.silent = {4}
-    waiting.add(StateUnreadError({ill: 4, WHERE: 4}))
+    waiting.add(errors.StateUnreadError({ill: 4, WHERE: 4}))
     assert reaches(lambda: waiting.attend(group) or WHERE not in waiting._waiting, 10)
     assert ill in waiting._waiting
     log.silent = set()
@@ -535,7 +527,10 @@ def test_a_partition_whose_state_came_as_it_was_assigned_again_is_not_held(waiti
 
 
 def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch):
-    group, failures = Group(p3=4), [BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)]
+    group, failures = (
+        Group(p3=4),
+        [errors.BatchAbortedError("UNSTABLE_OFFSET_COMMIT", resolved=False)],
+    )
     committed = group.committed
 
     def unstable(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -544,7 +539,7 @@ def test_a_group_whose_offset_is_not_stable_is_asked_again(waiting, monkeypatch)
         return committed(partitions)
 
     monkeypatch.setattr(group, "committed", unstable)
-    waiting.add(StateUnreadError({WHERE: 2}))
-    with pytest.raises(BatchAbortedError):
+    waiting.add(errors.StateUnreadError({WHERE: 2}))
+    with pytest.raises(errors.BatchAbortedError):
         reaches(lambda: settled(waiting, group), 10)
     assert reaches(lambda: settled(waiting, group), 3)

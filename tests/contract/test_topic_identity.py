@@ -51,8 +51,7 @@ class Topic:
 
     def id(self) -> str:
         asked = self._admin.describe_topics(TopicCollection([self.source]))
-        found = str(asked[self.source].result(30).topic_id)
-        return found.replace("+", "-").replace("/", "_")
+        return str(asked[self.source].result(30).topic_id).replace("+", "-").replace("/", "_")
 
     def beside(self) -> str:
         """Return what a commit of ours writes beside an offset."""

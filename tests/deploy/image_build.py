@@ -233,8 +233,7 @@ def _mirror() -> str:
     """Return from where this machine has its Debian."""
     wanted = "$(ORIGIN) $(LABEL) $(REPO_URI)"
     lines = _run(["apt-get", "indextargets", "--format", wanted, "Created-By: Packages"])
-    found = [line.split() for line in lines.splitlines()]
-    for origin, label, *where in found:
+    for origin, label, *where in [line.split() for line in lines.splitlines()]:
         if (origin, label) == ("Debian", "Debian"):
             return where[0]
     raise SandboxError("apt-get on this machine knows no archive of Debian")

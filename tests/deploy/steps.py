@@ -123,8 +123,7 @@ class Build:
         # Secrets of the build; without an engine pip reads the user's own configuration.
         text = re.sub(r"^(--mount=\S+\s+)+", "", text)
         parts = [part for part in re.split(r" *&& ", text) if not _outside(part)]
-        script = self.inside(" && ".join(parts))
-        command = ["/bin/sh", "-c", script]
+        command = ["/bin/sh", "-c", self.inside(" && ".join(parts))]
         output_of(command, cwd=self._folder, env=self._environ, timeout=_TIMEOUT_S)
 
 

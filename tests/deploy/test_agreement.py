@@ -136,8 +136,7 @@ def test_whatever_selects_pods_selects_ours_and_knows_their_port(objects):
 
 def test_the_stateful_set_names_members_and_the_deployment_does_not(objects, tmp_path):
     kinds = {each["kind"] for each in objects}
-    dynamic = settled(objects, tmp_path).group.membership == "dynamic"
-    assert dynamic == ("Deployment" in kinds)
+    assert (settled(objects, tmp_path).group.membership == "dynamic") == ("Deployment" in kinds)
     if "StatefulSet" in kinds:
         spec = only(objects, "StatefulSet")["spec"]
         assert spec["podManagementPolicy"] == "Parallel"
@@ -169,10 +168,9 @@ def test_versions_are_those_of_the_project():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == hapax.__version__
     texts = [path.read_text() for path in KUSTOMIZE.rglob("*.yaml")]
-    named = [
+    assert {
         tag for text in texts for tag in re.findall(r"(?:newTag: |hapax(?:-spark)?:)(\S+)", text)
-    ]
-    assert set(named) == {hapax.__version__, "dev"}
+    } == {hapax.__version__, "dev"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = only(kustomized(OPERATOR), "SparkApplication")["spec"]["runtimeVersions"]
     assert "pyspark>=4.0,<5" in project["optional-dependencies"]["spark"]

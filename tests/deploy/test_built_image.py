@@ -78,8 +78,7 @@ def test_a_worker_in_it_does_all_records_on_real_servers(image, sandbox, tmp_pat
     checked = run(image, "config", "check", app=app, variables=variables)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     typo = variables | {"HAPAX_TRANSFORM": "pipeline:no"}
-    wrong = run(image, "config", "check", app=app, variables=typo)
-    assert wrong.returncode == 2
+    assert run(image, "config", "check", app=app, variables=typo).returncode == 2
     route.write(*(f"record {number}".encode() for number in range(RECORDS)))
     done = run(image, *image.config["Cmd"], app=app, variables=variables)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,8 +27,7 @@ USER = 65532
 
 
 def test_the_linter_has_nothing_to_say():
-    hadolint = Path(sys.executable).with_name("hadolint")
-    done = run_captured([hadolint, ROOT / "Dockerfile"])
+    done = run_captured([Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"])
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -59,8 +58,7 @@ def test_an_image_says_what_it_is(name):
 def test_the_base_can_be_given_by_its_digest():
     text = (ROOT / "Dockerfile").read_text()
     assert re.findall(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", text)
-    foreign = {stage.base for stage in stages().values()} - set(stages())
-    assert foreign == {"${PYTHON_IMAGE}"}
+    assert {stage.base for stage in stages().values()} - set(stages()) == {"${PYTHON_IMAGE}"}
 
 
 def test_whatever_is_installed_is_locked():
@@ -205,8 +203,7 @@ def test_bytecode_is_compiled_beforehand_and_never_asks_for_its_source(image):
     compiled += (image / "opt/hapax/lib").rglob("site-packages/redis/*.pyc")
     assert len(compiled) > 100
     # PEP 552: the flags behind the magic number; 1 is a hash that nobody checks.
-    flags = {struct.unpack("<I", path.read_bytes()[4:8])[0] for path in compiled}
-    assert flags == {1}
+    assert {struct.unpack("<I", path.read_bytes()[4:8])[0] for path in compiled} == {1}
 
 
 @pytest.mark.deep

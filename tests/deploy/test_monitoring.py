@@ -103,8 +103,7 @@ def test_alerts_name_metrics_labels_and_values_that_exist():
         assert list(complaints(alert["expr"], known)) == [], alert
         labels = {label for name in metrics for label in known[name].labels}
         words = " ".join(alert["annotations"].values())
-        named = set(re.findall(r"\$labels\.(\w+)", words))
-        assert named - labels <= {"job", "instance"}, alert
+        assert set(re.findall(r"\$labels\.(\w+)", words)) - labels <= {"job", "instance"}, alert
 
 
 def test_an_alert_says_how_urgent_it_is_what_is_the_matter_and_where_to_read_on():
@@ -126,8 +125,7 @@ def test_no_alert_counts_records_of_lag():
 def test_a_transaction_hangs_after_twice_the_timeout_at_the_least():
     (alert,) = (one for one in ALERTS if one["alert"] == "HapaxHangingTransaction")
     settings = load_settings(required())
-    threshold_s = float(alert["expr"].rpartition(">")[2])
-    assert threshold_s >= 2 * settings.transaction.timeout_ms / 1000
+    assert float(alert["expr"].rpartition(">")[2]) >= 2 * settings.transaction.timeout_ms / 1000
 
 
 @pytest.mark.parametrize(
@@ -213,8 +211,7 @@ def test_what_annotations_and_variables_name_exists():
 
 
 def test_there_is_a_row_for_each_side_of_a_pipeline():
-    rows = [one["title"] for one in DASHBOARD["panels"] if one["type"] == "row"]
-    assert rows == [
+    assert [one["title"] for one in DASHBOARD["panels"] if one["type"] == "row"] == [
         *("Health", "Throughput", "Latency", "Transactions", "Claims", "Partitions", "Spark")
     ]
 

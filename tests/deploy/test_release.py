@@ -115,8 +115,7 @@ def test_a_release_is_of_the_commit_and_is_signed_and_verified_as_the_page_says(
         key = "gpg --batch --quiet --passphrase '' --quick-gen-key release@hapax.example ed25519"
         typed(key, tmp_path, GNUPGHOME=home)
         typed(shell("Sign"), tmp_path, GNUPGHOME=home)
-        said = typed(shell("Verify"), folder, GNUPGHOME=home)
-        assert said.count(": OK") == 5
+        assert typed(shell("Verify"), folder, GNUPGHOME=home).count(": OK") == 5
         with (folder / f"licences-{VERSION}.md").open("a") as file:
             file.write("changed\n")
         with pytest.raises(AssertionError, match="FAILED"):
@@ -200,8 +199,7 @@ ALLOWED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pip-lice
 
 def listed(*options: str) -> subprocess.CompletedProcess[str]:
     """Run the command of ``make licences``."""
-    makefile = (ROOT / "Makefile").read_text()
-    packages = makefile.partition("--packages $$(")[2].partition(")")[0]
+    packages = (ROOT / "Makefile").read_text().partition("--packages $$(")[2].partition(")")[0]
     names = output_of(["/bin/sh", "-c", packages], cwd=ROOT).split()
     assert len(names) > 60
     command = [sys.executable, "-m", "piplicenses", *options, "--packages", *names]
@@ -228,8 +226,7 @@ def test_the_site_builds_without_a_warning_and_has_every_page(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     output_of(list(map(str, command)), cwd=ROOT)
     pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"README"}
-    built = {page.parent.name for page in (tmp_path / "site").glob("*/index.html")}
-    assert pages - built == set()
+    assert pages - {page.parent.name for page in (tmp_path / "site").glob("*/index.html")} == set()
     index = (tmp_path / "site/index.html").read_text()
     assert "quickstart/" in index
     loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', index)

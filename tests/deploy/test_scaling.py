@@ -224,8 +224,7 @@ def test_our_own_lag_in_prometheus_is_the_alternative(tmp_path):
 
 def test_the_pace_follows_a_grace_period_that_is_longer(tmp_path):
     slow = {"HAPAX_SHUTDOWN__TIMEOUT": "8m", "HAPAX_GROUP__SESSION_TIMEOUT": "1m"}
-    given = {"settings": slow, "autoscaling": {"enabled": True}}
-    objects = rendered(tmp_path, given)
+    objects = rendered(tmp_path, {"settings": slow, "autoscaling": {"enabled": True}})
     grace_s = driver(objects)["spec"]["terminationGracePeriodSeconds"]
     scaled = only(objects, "ScaledObject")["spec"]
     down = scaled["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]

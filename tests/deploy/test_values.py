@@ -31,8 +31,7 @@ DEPLOYMENT = "kind: Deployment, settings: {HAPAX_GROUP__MEMBERSHIP: dynamic}"
 
 
 def refusal(helm: Path, values: Path, *options: str, release: str = "hapax") -> str:
-    command = [helm, "template", release, CHART, "-f", values, *options, *asked(helm)]
-    done = run_captured(command)
+    done = run_captured([helm, "template", release, CHART, "-f", values, *options, *asked(helm)])
     assert done.returncode != 0, done.stdout
     assert "geheim" not in done.stderr
     return done.stderr
@@ -87,8 +86,7 @@ def test_forty_names_that_do_not_exist_are_refused_each_with_the_nearest(tmp_pat
     file = tmp_path / "values.yaml"
     for values, how in ((WRONG["names"], "did you mean {}?"), (WRONG["called"], "it is called {}")):
         file.write_text(yaml.safe_dump(values))
-        wanted = unknown(values, how)
-        assert wanted <= set(refusal(helm(), file).splitlines()), how
+        assert unknown(values, how) <= set(refusal(helm(), file).splitlines()), how
     assert len(unknown(WRONG["names"], "")) >= 40
     file.write_text("extraEnv: [{name: HAPAX_TRANFORM, value: 'a:b'}]")
     assert "HAPAX_TRANFORM: did you mean HAPAX_TRANSFORM?" in refusal(helm(), file)
@@ -122,9 +120,7 @@ def keys(schema: Any, values: Any, path: str = "") -> Iterator[tuple[str, bool]]
 
 
 def test_each_value_of_the_schema_has_its_default_in_the_file():
-    schema = closed()
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    found = dict(keys(schema, values))
+    found = dict(keys(closed(), yaml.safe_load((CHART / "values.yaml").read_text())))
     assert len(found) > 80
     assert [where for where, there in found.items() if not there] == []
 
@@ -166,8 +162,7 @@ def test_examples_and_defaults_of_all_settings_are_of_their_form(settings):
 
 @pytest.mark.deep
 def test_settings_arrive_as_they_are_given(settings, tmp_path):
-    made = only(rendered(tmp_path, {"settings": settings}), "ConfigMap")["data"]
-    assert made == settings
+    assert only(rendered(tmp_path, {"settings": settings}), "ConfigMap")["data"] == settings
 
 
 def test_nothing_that_a_secret_says_can_stand_in_a_config_map():

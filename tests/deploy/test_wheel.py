@@ -125,8 +125,7 @@ def newest() -> str:
     beside = Path(sys.base_prefix).parent.glob("3.*/bin/python3")
     found: dict[tuple[int, ...], str] = {}
     for path in [*filter(None, on_path), *map(str, beside)]:
-        ask = [path, "-c", "import sys; print(*sys.version_info[:2])"]
-        said = run_captured(ask).stdout.split()
+        said = run_captured([path, "-c", "import sys; print(*sys.version_info[:2])"]).stdout.split()
         if said:
             found[tuple(map(int, said))] = path
     return found[max(found)] if found else sys.executable
@@ -144,8 +143,7 @@ def test_the_wheel_installs_and_runs_in_an_empty_environment(which, made, tmp_pa
     programs, project = tmp_path / "env/bin", tmp_path / "orders"
 
     def said(folder: Path, program: str, *words: str) -> str:
-        command = [str(programs / program), *words]
-        return output_of(command, cwd=folder, env=bare, timeout=LONG_S)
+        return output_of([str(programs / program), *words], cwd=folder, env=bare, timeout=LONG_S)
 
     # A wheel is for one version of Python; any other builds its own.
     file = str(made[which == "this"])

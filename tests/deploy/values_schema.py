@@ -373,8 +373,7 @@ def _plain(value: Any) -> Any:
         return value
     if "oneOf" in value and all("null" in one.get("type", ()) for one in value["oneOf"]):
         # "a text or none" or "a number or none": none would be both.
-        types = [word for one in value["oneOf"] for word in one["type"]]
-        return {"type": sorted(set(types))}
+        return {"type": sorted({word for one in value["oneOf"] for word in one["type"]})}
     return {
         name: re.sub(r".*/(?=io\.k8s)", "#/definitions/", each) if name == "$ref" else _plain(each)
         for name, each in value.items()

@@ -38,8 +38,7 @@ CATCH_UP_TIMEOUT_S = 60.0
 
 def run(plan: Plan, say: Callable[[str], None] | None = None) -> Run:
     """Play a plan on a cluster of its own and judge what came out."""
-    folder = Path(tempfile.mkdtemp(prefix=f"hapax-fault-{plan.name}-"))
-    with Stage(plan, folder) as stage:
+    with Stage(plan, Path(tempfile.mkdtemp(prefix=f"hapax-fault-{plan.name}-"))) as stage:
         return _Campaign(plan, stage, say or tell).run()
 
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.servers import driver_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
@@ -159,8 +159,7 @@ class Stage:
                 environment["HAPAX_SPARK__PROPERTIES"] = self._properties(instance)
             member = Member(SparkProcess(environment, instance, log), log)
         else:
-            process = WorkerProcess(environment, instance, log, self.plan.command)
-            member = Member(process, log)
+            member = Member(WorkerProcess(environment, instance, log, self.plan.command), log)
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member

@@ -110,14 +110,13 @@ slow = a_route(TRANSFORM="tests.kit.orders:slow", TRANSACTION__RECORDS_MAX="100"
 
 def hijack(route: PipelineUnderTest) -> None:
     """Take the worker's transactional id, as a second process under its name would."""
-    thief = Producer(
+    Producer(
         {
             "bootstrap.servers": route.bootstrap,
             "transactional.id": f"{route.app}:w-0",
             "log_level": 0,
         }
-    )
-    thief.init_transactions(30)
+    ).init_transactions(30)
 
 
 @pytest.mark.row("D1")

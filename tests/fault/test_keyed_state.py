@@ -193,8 +193,7 @@ def test_control_a_loop_that_keeps_its_counts_apart_from_its_offsets_counts_twic
     loop.start()
     for number in range(kills):
         route.write(*[Given(b"x", b"key-%d" % (at % 20)) for at in range(4_000)])
-        count = len(route.outputs())
-        reaches(partial(more, route, count), 60.0)
+        reaches(partial(more, route, len(route.outputs())), 60.0)
         time.sleep(chance.uniform(0.0, 0.3))
         loop.kill()
         if number + 1 < kills:

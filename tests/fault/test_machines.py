@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hapax.sandbox import Sandbox, machine
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.servers import driver_properties
 from tests.kit.at_work import QUICK, at_work, await_told, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest

@@ -33,8 +33,7 @@ def main() -> int:
         failed = soaking.soak(tests, runs=wanted.runs, minutes=wanted.minutes)
         print(f"make soak: {failed} failures in {time.monotonic() - began:.0f} s")
         return 1 if failed else 0
-    play = {"test": _test, "deep": _deep, "full": _full}[wanted.what]
-    outcomes = play(wanted.minutes)
+    outcomes = {"test": _test, "deep": _deep, "full": _full}[wanted.what](wanted.minutes)
     is_right = verdict.tell(f"make {wanted.what}", outcomes, time.monotonic() - began)
     return 0 if is_right and _is_fresh() else 1
 

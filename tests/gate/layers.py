@@ -27,6 +27,18 @@ RECORD_PATHS = ("kafka", "kafka-native")
 """Parameters of tests of the contract: the Python and the native way of records, both real."""
 _SERVERS = {"sandbox", "cluster", "guarded"}
 """Fixtures that start brokers."""
+LONGEST = (
+    "spark",
+    "tests/integration/test_worker_faults.py",
+    "tests/contract/test_native_batches.py",
+    "tests/integration/test_worker_stops.py",
+    "tests/integration/test_doctor.py",
+    "tests/integration/test_other_cluster.py",
+    "tests/integration/test_spool.py",
+    "tests/contract/test_claims_primary.py",
+    "tests/contract/test_rules_late_requests.py",
+)
+"""Groups of promises that take most time, which begin first: no lane ends long after the others."""
 _BOX_ENDS = "GATE_BOX_ENDS"
 
 
@@ -82,6 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     first = [item for item in of_layer if item.nodeid in owed]
     then = [item for item in of_layer if item.nodeid not in owed]
     kept = first + [item for item in then if is_in_share(function_of(item.nodeid), share, now)]
+    if layer == "promises":
+        kept.sort(key=lambda item: _rank(group_of(item.nodeid)))
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
 
@@ -108,6 +122,10 @@ def group_of(nodeid: str) -> str:
     """Return whose processes a test shares. Spark takes both cores: two sessions are too many."""
     file = nodeid.partition("::")[0]
     return "spark" if "spark" in nodeid else file
+
+
+def _rank(group: str) -> int:
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
 
 
 @pytest.hookimpl(tryfirst=True)

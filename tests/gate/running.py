@@ -108,8 +108,7 @@ def _start(part: Part) -> subprocess.Popen[bytes]:
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Look without reaping: the time that its processes took is told by the reaping alone."""
-    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return os.waitid(os.P_PID, process.pid, flags) is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _outcome(process: subprocess.Popen[bytes], part: Part, wall_s: float) -> Outcome:

@@ -177,7 +177,11 @@ def test_what_retention_took_is_not_judged(spark, pipeline):
     audit = audited(spark, p.environment)
     assert audit.anomalies == {}, audit.examples
     assert [(one.bounds.start, one.counts["records"]) for one in audit.inputs] == [(7, 3), (7, 3)]
-    assert len(audit.remarks) == 2
+    assert len(audit.remarks) == 3
+    assert f"the first records of {p.source}/0 were deleted: not judged" in audit.remarks
+    p.commit(2, 10)
+    lost = f"{p.source}/0: records 2 to 3 were deleted before the group read them"
+    assert lost in audited(spark, p.environment).remarks
 
 
 def test_an_open_transaction_in_the_output_is_remarked(spark, pipeline, monkeypatch):
@@ -413,8 +417,7 @@ def check_accounts(found: Iterable[InputFindings], kept: list[World], *, claimed
 
 
 def test_random_histories_that_kept_the_promise_are_clean(all_judged):
-    found = all_judged.audit.inputs[: CLEAN * PARTITIONS]
-    check_accounts(found, all_judged.right, claimed=True)
+    check_accounts(all_judged.audit.inputs[: CLEAN * PARTITIONS], all_judged.right, claimed=True)
 
 
 def test_without_claims_every_record_of_an_event_must_have_its_effect(spark):

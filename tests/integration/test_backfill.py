@@ -69,8 +69,7 @@ def backfilling(request, sandbox, tmp_path):
     stops = first_from(flow, end_ms)
     process = request.param(flow.environment(), "b-0", tmp_path / "backfill.log")
     flow.workers.append(process)
-    words = (*COMMAND, moment.isoformat(timespec="milliseconds"))
-    yield Backfilling(flow, process, words, stops)
+    yield Backfilling(flow, process, (*COMMAND, moment.isoformat(timespec="milliseconds")), stops)
     flow.close()
 
 
@@ -277,8 +276,7 @@ def test_offsets_name_a_span_to_the_record(shared):
     code, out, _err = backfill(shared, *words)
     assert code == 0
     assert f"HAPAX_APP={shared.app} HAPAX_ENGINE=worker hapax run" in out
-    found = {record.value for record in shared.outputs()}
-    assert found == {b"0/3", b"0/4", b"2/24", b"3/7"}
+    assert {record.value for record in shared.outputs()} == {b"0/3", b"0/4", b"2/24", b"3/7"}
     assert shared.committed() == {0: 5, 1: 0, 2: 25, 3: 8}
 
 

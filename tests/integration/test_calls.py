@@ -137,8 +137,7 @@ def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(
 def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(stamped, stamps):
     stamped.write(*keyed())
     stamped.run_to_end(**given("list"))
-    sizes = [len(call.places) for call in stamps.calls()]
-    assert 1 < max(sizes) <= 32
+    assert 1 < max([len(call.places) for call in stamps.calls()]) <= 32
     by_key: dict[str, list[int]] = {}
     for call in stamps.calls():
         for key, (_partition, offset) in zip(call.keys, call.places, strict=True):
@@ -203,8 +202,7 @@ def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(stamped):
         Given(b"nameless", b"k", partition=1),
     )
     stamped.run_to_end(TRANSFORM=f"{MODULE}:identify", CALL__CONCURRENCY="2")
-    found = {header(each, "hapax-id"): each.value for each in stamped.outputs()}
-    assert found == {
+    assert {header(each, "hapax-id"): each.value for each in stamped.outputs()} == {
         "order-7": b"order-7",
         f"{stamped.source}/1/0": f"{stamped.source}/1/0".encode(),
     }

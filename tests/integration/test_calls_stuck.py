@@ -416,8 +416,7 @@ def test_skipped_by_the_command_the_partition_goes_on(stuck, sandbox):
     words = str(line["skip"]).split()
     assert words[:3] == ["hapax", "offsets", "skip"]
     await_(lambda: Desk(stuck).type(*words[1:], "--yes").exit_code == 0, 30, worker.text)
-    again = stuck.run_to_end()
-    assert not again.lines("partition_stuck")
+    assert not stuck.run_to_end().lines("partition_stuck")
     assert found_values(stuck) == {b"a", b"b", b"f", b"other"}
     assert len(stuck.dead()) == 1
 

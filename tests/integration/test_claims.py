@@ -13,7 +13,7 @@ from hapax.kafka.read import claim_owners
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.range_reader import RangeFetch
 from hapax.sandbox import Sandbox
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.settings import load_settings
 from tests.kit.at_work import await_told
 from tests.kit.behind import COMPACTED
@@ -208,8 +208,7 @@ def test_an_id_that_events_share_is_named_at_the_first_of_them(sandbox, tmp_path
 def test_most_records_without_an_id_are_told_once(sandbox, tmp_path):
     route = piped(sandbox, tmp_path, "json:/source/id", TRANSACTION__RECORDS_MAX="5")
     route.write(*CHANGES, *CHANGES)
-    worker = route.run_to_end()
-    (line,) = [one for one in worker.text().splitlines() if '"ids_missing"' in one]
+    (line,) = [one for one in route.run_to_end().text().splitlines() if '"ids_missing"' in one]
     told = json.loads(line)
     assert told["records"] == told["of"] >= 10
     route.close()
@@ -291,8 +290,7 @@ def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_t
     claimed_then_killed(uncreated, "e")
     uncreated.write(event("e"))
     uncreated.sandbox.delete_records(uncreated.source, 0, 1)
-    worker = uncreated.worker()
-    worker.ends_with(6)
+    uncreated.worker().ends_with(6)
     assert uncreated.committed()[0] == 0
 
 
@@ -439,10 +437,9 @@ def test_under_pass_records_go_on_and_are_marked(plain: PipelineUnderTest, store
     await_(lambda: bool(worker.lines("claims_evicted")), 60, worker.text)
     plain.write(plain_event("one"))
     plain.await_outputs(2)
-    unchecked = [
+    assert [
         any(name == "hapax-unchecked" for name, _ in record.headers) for record in plain.outputs()
-    ]
-    assert unchecked == [False, True]
+    ] == [False, True]
     admin(store).config_set("maxmemory-policy", "noeviction")
     await_(lambda: bool(worker.lines("claims_recovered")), 60, worker.text)
     plain.write(plain_event("two"), plain_event("one"))
@@ -486,10 +483,9 @@ def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(two_partitions):
 def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(
     two_partitions, sandbox
 ):
-    several = ("do", b'[{"value": "a"}, {"value": "b"}]')
     two_partitions.write(
         event_with("one"),
-        event_with("two", several),
+        event_with("two", ("do", b'[{"value": "a"}, {"value": "b"}]')),
         event_with("poison", ("raise", b"1")),
         event_with("filtered", ("do", b"[]")),
         Given(b"without", b"k", (), 1),

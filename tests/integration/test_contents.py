@@ -35,8 +35,7 @@ route_of = routes_of(
     ],
 )
 def test_a_content_that_cannot_pass_is_a_dead_letter_at_offset_0_and_amid_others(route_of, engine):
-    taken = {"target": {"max.message.bytes": "20000"}}
-    route = route_of(len(BAD), config=taken, **ENGINES[engine])
+    route = route_of(len(BAD), config={"target": {"max.message.bytes": "20000"}}, **ENGINES[engine])
     sound = [b'{"do": "pass %d"}' % number for number in range(2 * len(BAD))]
     for number, bad in enumerate(BAD):
         before, after = sound[2 * number : 2 * number + 2]

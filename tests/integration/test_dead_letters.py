@@ -142,8 +142,7 @@ def test_without_the_right_to_read_settings_the_property_is_named_and_no_value_i
     now_ms = int(time.time() * 1000)
     route.write(Given(b"late", timestamp_ms=now_ms * 1000), Given(b"fine", timestamp_ms=now_ms))
     guarded.rights.allow(user, *needed(route))
-    worker = route.worker(INSTANCE, STOP_AFTER__AT_END="true", TRANSFORM=None)
-    worker.ends_with(0)
+    route.worker(INSTANCE, STOP_AFTER__AT_END="true", TRANSFORM=None).ends_with(0)
     assert [one.value for one in route.outputs()] == [b"fine"]
     assert [one.value for one in route.dead()] == [b"late"]
     (error,) = errors(route)
@@ -160,8 +159,7 @@ def test_a_task_of_spark_judges_in_the_same_way(route_of):
             for number in range(RECORDS)
         )
     )
-    driver = route.start(SparkProcess, "s-0", TRANSFORM=None, STOP_AFTER__AT_END="true")
-    driver.ends_with(0)
+    route.start(SparkProcess, "s-0", TRANSFORM=None, STOP_AFTER__AT_END="true").ends_with(0)
     assert [one.value for one in route.outputs()] == [
         b"%d" % number for number in range(RECORDS) if not ill(number)
     ]
@@ -257,8 +255,7 @@ FORMS: dict[str, tuple[type[WorkerProcess], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def made(request, sandbox, tmp_path_factory):
     kind, settings = FORMS[request.param]
-    folder = tmp_path_factory.mktemp("names")
-    route = PipelineUnderTest(sandbox, folder, kind=kind, **settings)
+    route = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("names"), kind=kind, **settings)
     route.create()
     producer = RawProducer(route.bootstrap)
     producer.send(route.source, ODD_NAMES)
@@ -276,8 +273,7 @@ def each(cut: pytest.MarkDecorator | tuple[()]) -> pytest.MarkDecorator:
 @each(cut=())
 def test_names_that_are_text_leave_as_they_came_with_their_order_and_their_nulls(made):
     (kept, *_rest) = made.outputs_of(0)
-    own = tuple(pair for pair in kept.headers if not pair[0].startswith("hapax-"))
-    assert own == KEPT
+    assert tuple(pair for pair in kept.headers if not pair[0].startswith("hapax-")) == KEPT
     assert values(made.outputs_of(len(ODD_NAMES) - 1)) == [b"last"]
 
 

@@ -191,8 +191,7 @@ def test_spark_is_killed_and_hands_over_to_a_worker_and_back_and_nothing_is_lost
 @pytest.mark.timeout(200)
 @pytest.mark.long
 def test_ctrl_c_ends_spark_with_its_jvm_and_its_python_workers(unique, tmp_path):
-    begun = "kill -9 a Python worker"
-    commands, out, err = interrupted(ON_SPARK, tmp_path, unique("demo"), begun)
+    commands, out, err = interrupted(ON_SPARK, tmp_path, unique("demo"), "kill -9 a Python worker")
     assert any("org.apache.spark" in command for command in commands)
     assert sum("pyspark.daemon" in command for command in commands) >= 2
     assert out == ""

@@ -19,7 +19,7 @@ from hapax.commands.tree import app as commands
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from tests.fault.cluster import Cluster
 from tests.kit.claim_stores import admin, redis_server, tell
 from tests.kit.commands import run_captured
@@ -197,8 +197,7 @@ def dead_address(one: Clinic) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def unknown_name(one: Clinic) -> Iterator[dict[str, str]]:
-    servers = f"{one.cluster.bootstrap_servers},nowhere.invalid:9092"
-    yield {"KAFKA__BOOTSTRAP_SERVERS": servers}
+    yield {"KAFKA__BOOTSTRAP_SERVERS": f"{one.cluster.bootstrap_servers},nowhere.invalid:9092"}
 
 
 @contextmanager
@@ -480,8 +479,7 @@ def test_keys_of_two_partitioners_in_one_topic_are_a_warning_that_names_the_othe
 def test_a_key_in_two_partitions_is_a_warning_whoever_wrote_it(route):
     route.create()
     route.write(*[Given(b"{}", key, partition=at) for key in KEYS[:3] for at in (0, 1)])
-    saw = judged(route, "keys", "WARN")
-    assert "3 are seen in two partitions" in saw
+    assert "3 are seen in two partitions" in judged(route, "keys", "WARN")
 
 
 def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
@@ -507,8 +505,7 @@ def test_timestamps_out_of_the_range_of_either_topic_are_named(route):
 def test_an_output_that_takes_no_record_as_old_as_the_input_keeps_them_is_named(route):
     limit = {"message.timestamp.before.max.ms": str(DAY_MS)}
     route.create(target=limit, source={"retention.ms": str(2 * DAY_MS)})
-    saw = judged(route, "output-timestamps", "WARN")
-    assert "and the input keeps records for longer" in saw
+    assert "and the input keeps records for longer" in judged(route, "output-timestamps", "WARN")
 
 
 def reader(route, group: str, count: int) -> None:
@@ -550,8 +547,7 @@ def test_offsets_of_another_client_in_our_group_are_named_until_hapax_has_its_ow
     saw = judged(route, "group-offsets", "WARN")
     assert "of another client (franz-go) in 2 of 4 partitions" in saw
     assert "begins 2 by HAPAX_INPUT__START=earliest" in saw
-    worker = route.run_to_end()
-    (passed,) = worker.lines("preflight_passed")
+    (passed,) = route.run_to_end().lines("preflight_passed")
     assert any("offsets are another client's" in one for one in passed["remarks"])
     saw = judged(route, "group-offsets", "PASS")
     assert "another client in 1 of 4 partitions" in saw, "nothing came there since"

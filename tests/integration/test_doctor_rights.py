@@ -183,8 +183,7 @@ def test_brokers_that_we_do_not_trust_are_named(route, tmp_path):
 
 def test_an_archive_from_a_guarded_cluster_holds_no_password(route, tmp_path):
     target = tmp_path / "support.tar.gz"
-    done = ask(route, "--bundle", str(target))
-    assert f"Written: {target}" in done.stdout
+    assert f"Written: {target}" in ask(route, "--bundle", str(target)).stdout
     with tarfile.open(target) as archive:
         files = [archive.extractfile(member) for member in archive.getmembers()]
         content = b"".join(file.read() for file in files if file is not None)
@@ -201,8 +200,7 @@ def ignoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     folder = tmp_path_factory.mktemp("sandbox")
     with Sandbox(redis=False, data_dir=folder):
         pass
-    more = {"min.insync.replicas": "2"}
-    with Sandbox(redis=False, data_dir=folder, properties=more) as sandbox:
+    with Sandbox(redis=False, data_dir=folder, properties={"min.insync.replicas": "2"}) as sandbox:
         yield sandbox
 
 

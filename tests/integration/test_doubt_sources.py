@@ -185,8 +185,7 @@ class Table:
     def add(self, name: str, verdicts: Iterable[Verdict], *, late: bool | None) -> Row:
         """Add to the line of this name; return what is new in it. ``late`` None: chance decides."""
         found = list(verdicts)
-        before = self._rows.get((name, late), Row())
-        self._rows[name, late] = before.plus(found)
+        self._rows[name, late] = self._rows.get((name, late), Row()).plus(found)
         return Row().plus(found)
 
     def text(self) -> str:

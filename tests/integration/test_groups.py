@@ -251,6 +251,28 @@ def test_an_added_input_and_an_added_partition_begin_as_new_ones(two_partitions)
     assert len(values(two_partitions)) == 40 + 5 + 1
 
 
+def test_a_member_that_is_back_at_once_reads_nothing_of_what_is_no_input_any_more(route):
+    other = f"{route.app}-other"
+    route.sandbox.create_topics(SandboxTopic(other, 2))
+    both = route.worker(INPUT__TOPICS=f"{route.source},{other}", GROUP__MEMBERSHIP="static")
+    route.write(*numbers(range(10)))
+    route.await_outputs(10)
+    assert both.terminate() == 0
+    produce(route.bootstrap, other, *(Given(value) for value in numbers(range(10, 20))))
+    before = committed(route.bootstrap, route.app, other)
+    one = route.worker(
+        GROUP__MEMBERSHIP="static"
+    )  # within the session timeout, so it gets all that it had
+    route.write(*numbers(range(20, 30)))
+    await_(lambda: f"{other}: not read" in one.text(), 30, one.text)
+    route.await_outputs(20)
+    await_(lambda: len(one.lines("partitions_assigned")) > 1, 60, one.text)  # it has joined again
+    route.write(*numbers(range(30, 40)))
+    route.end(one)
+    assert values(route) == sorted(numbers(range(10), range(20, 40)))
+    assert committed(route.bootstrap, route.app, other) == before
+
+
 def test_a_group_that_never_came_to_an_output_is_a_new_one(two_partitions):
     two_partitions.write(*(Given(b"", headers=(told(),), partition=number % 2) for number in FIRST))
     ran(two_partitions)

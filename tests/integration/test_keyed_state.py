@@ -264,10 +264,31 @@ def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_com
     worker = route.worker(**settings)
     worker.ends_with(6)
     assert "the changelog was deleted and recreated" in worker.text()
-    desk = Desk(route, **settings)
-    desk.ask("offsets", "rewind", "--to", "earliest", "--drop-state", "--yes")
+    Desk(route, **settings).ask("offsets", "rewind", "--to", "earliest", "--drop-state", "--yes")
     route.run_to_end(**settings)
     assert kept(route) == dict.fromkeys((b"count\0key-%d" % key for key in range(KEYS)), b"\x02")
+
+
+def test_a_changelog_goes_with_its_app_to_another_name_and_two_apps_on_it_are_refused_with_2(
+    route_of,
+):
+    route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count", GROUP__MEMBERSHIP="dynamic")
+    stateful(route, PARTITIONS)
+    route.write(*keyed(0, KEYS))
+    route.run_to_end()
+    renamed = {"APP": f"{route.app}-b", "STATE__TOPIC": f"{route.app}-state"}
+    Desk(route, **renamed).ask("offsets", "adopt", route.app, "--yes")
+    route.write(*keyed(KEYS, KEYS))
+    worker = route.worker(**renamed)
+    await_(lambda: len(route.outputs()) == 2 * KEYS, 60, worker.text)
+    assert worker.terminate() == 0
+    whole(route, 2 * KEYS)
+    left = route.worker()  # which someone has forgotten to end
+    left.ends_with(2)
+    assert f"has changes of the app {route.app}-b: give each app its own" in left.text()
+    elsewhere = Desk(route, APP="another", INPUT__TOPICS="other", STATE__TOPIC=f"{route.app}-state")
+    shown = elsewhere.type("state", "show", "key-0")
+    assert (shown.exit_code, f"of the app {route.app}: " in shown.stderr) == (2, True)
 
 
 def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or_nothing_moves(
@@ -277,8 +298,7 @@ def test_a_move_back_over_records_that_have_changed_the_state_drops_all_of_it_or
     route.write(*keyed(0, 2 * KEYS))
     route.run_to_end(**settings)
     desk, before = Desk(route), route.committed()
-    shown = desk.ask("offsets", "rewind", "--by", "5")
-    assert "has changes of record" in shown["state"]
+    assert "has changes of record" in desk.ask("offsets", "rewind", "--by", "5")["state"]
     for words in (("rewind", "--by", "5"), ("set", f"{route.source}/0/1", "--drop-state")):
         refused = desk.type("offsets", *words, "--yes")
         assert refused.exit_code
@@ -377,7 +397,7 @@ def test_a_worker_whose_disk_is_full_says_so_and_continues_when_it_has_room(rout
         ballast = fill(disk)
         route.write(*[Given(b"x", b"more-%d" % at, partition=0) for at in range(RECORDS)])
         worker.ends_with(1)
-        assert "HAPAX_STATE__DIR cannot be written" in worker.text()
+        assert "bytes are free, cannot be written" in worker.text()
         worker.start()
         worker.ends_with(3)
         assert "No space left on device" in worker.text()

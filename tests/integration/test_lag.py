@@ -449,8 +449,7 @@ def test_pause_waits_for_the_claim_store_at_the_start_and_still_hears_sigterm(
     route.write(sent(b"a"), sent(b"b"))
     with redis_server(tmp_path / "redis") as server:
         server.kill()
-        settings = {"DEDUP__REDIS_URL": server.url, "TELEMETRY__PORT": str(port)}
-        worker = route.worker(**settings)
+        worker = route.worker(DEDUP__REDIS_URL=server.url, TELEMETRY__PORT=str(port))
         await_(lambda: bool(worker.lines("claims_unavailable")), 10, worker.text)
         assert not ready(port)[0]
         began_s = time.monotonic()

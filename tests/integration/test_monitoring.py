@@ -400,8 +400,7 @@ def test_a_workers_spans_reach_the_collector_before_it_leaves(route_of, collecto
     lines = worker.lines("transaction_committed")
     assert {span.span_id.hex() for span in collector.spans} == {line["span_id"] for line in lines}
     assert {span.trace_id.hex() for span in collector.spans} == {line["trace_id"] for line in lines}
-    links = {link.span_id.hex() for span in collector.spans for link in span.links}
-    assert links == {SPAN}
+    assert {link.span_id.hex() for span in collector.spans for link in span.links} == {SPAN}
     assert [dict(output.headers)["traceparent"] for output in route.outputs()] == [PARENT] * 2
 
 
@@ -409,8 +408,7 @@ def test_a_collector_that_is_away_costs_no_record_and_holds_up_no_stop(route_of,
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     route = route_of(TELEMETRY__TRACING="on", TELEMETRY__LOG_LEVEL="debug")
     route.write(b"1", b"2")
-    worker = route.run_to_end()
-    assert worker.lines("transaction_committed")
+    assert route.run_to_end().lines("transaction_committed")
     assert sorted(output.value or b"" for output in route.outputs()) == [b"1", b"2"]
 
 

@@ -125,8 +125,7 @@ def test_offsets_of_a_group_with_members_are_left_alone_and_the_members_named(dy
 
 def test_one_record_is_skipped_with_a_dead_letter_that_can_be_replayed(dynamic):
     dynamic.write(named("a"), named("b"), named("c"))
-    first = dynamic.worker(STOP_AFTER__RECORDS="1")
-    first.ends_with(0)
+    dynamic.worker(STOP_AFTER__RECORDS="1").ends_with(0)
     place = f"{dynamic.source}/0/1"
     desk = Desk(dynamic)
     early = desk.type("offsets", "skip", f"{dynamic.source}/0/2", "--yes")
@@ -157,8 +156,7 @@ def test_a_set_that_cannot_be_decoded_is_skipped_whole_with_one_dead_letter(
     dynamic, sandbox, *, codec
 ):
     damaged(dynamic, sandbox, codec=codec)
-    ran_to_2 = dynamic.worker("w-0", STOP_AFTER__RECORDS="2")
-    ran_to_2.ends_with(0)
+    dynamic.worker("w-0", STOP_AFTER__RECORDS="2").ends_with(0)
     assert dynamic.committed()[0] == 2
     desk = Desk(dynamic)
     place = f"{dynamic.source}/0/2"
@@ -248,8 +246,7 @@ def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(two_partitions):
     command = [sys.executable, "-m", "hapax", "offsets", "--watch", "--interval", "200ms", "--json"]
     pipe = subprocess.PIPE
     with child(command, env=desk.environment, stdout=pipe, stderr=pipe, text=True) as watch:
-        first = json.loads(watch.stdout.readline())
-        assert first["lag"] == 0
+        assert json.loads(watch.stdout.readline())["lag"] == 0
         two_partitions.write(b"new")
         stdout = watch.stdout
         await_(lambda: json.loads(stdout.readline())["lag"] == 1, 30, lambda: "no lag")
@@ -282,6 +279,8 @@ def test_a_paused_worker_stays_a_member_takes_nothing_of_what_a_rebalance_brings
         other.text,
     )
     desk = Desk(dynamic_plain, TELEMETRY__PORT=str(port))
+    refused = Desk(dynamic_plain, APP="another", TELEMETRY__PORT=str(port)).type("pause")
+    assert (refused.exit_code, "is none of another" in refused.stderr) == (1, True)
     told = desk.ask("pause")
     assert (told["instance"], told["state"], told["paused_by_operator"]) == ("w-0", "paused", True)
     assert ask(port, "/readyz")[0] == 503
@@ -306,8 +305,7 @@ def test_a_paused_worker_drains_and_its_restart_knows_of_no_pause(dynamic_plain)
     port = free_port()
     worker = dynamic_plain.worker("w-0", TELEMETRY__PORT=str(port))
     await_(lambda: ready(port)[0], 60, worker.text)
-    desk = Desk(dynamic_plain, TELEMETRY__PORT=str(port))
-    desk.ask("pause")
+    Desk(dynamic_plain, TELEMETRY__PORT=str(port)).ask("pause")
     dynamic_plain.write(b"held")
     assert worker.terminate() == 0
     assert dynamic_plain.outputs() == []

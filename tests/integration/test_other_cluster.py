@@ -7,14 +7,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition, admin
 
 from hapax.cluster.offset_moves import Translated
 from hapax.core.headers import SOURCE, coordinates
@@ -71,23 +64,25 @@ class Judged(NamedTuple):
 def quick_cleaner(*bootstrap_servers: str) -> Iterator[None]:
     """Let the cleaners of brokers look for work all the time, not every 15 seconds."""
 
-    def alter(servers: str, kind: AlterConfigOpType) -> None:
-        client = AdminClient({"bootstrap.servers": servers})
-        entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=kind)
+    def alter(servers: str, kind: admin.AlterConfigOpType) -> None:
+        client = admin.AdminClient({"bootstrap.servers": servers})
+        entry = admin.ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=kind)
         asked = [
-            ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
+            admin.ConfigResource(
+                admin.ResourceType.BROKER, str(broker), incremental_configs=[entry]
+            )
             for broker in client.list_topics(timeout=30).brokers
         ]
         for done in client.incremental_alter_configs(asked).values():
             done.result(30)
 
     for servers in bootstrap_servers:
-        alter(servers, AlterConfigOpType.SET)
+        alter(servers, admin.AlterConfigOpType.SET)
     try:
         yield
     finally:
         for servers in bootstrap_servers:
-            alter(servers, AlterConfigOpType.DELETE)
+            alter(servers, admin.AlterConfigOpType.DELETE)
 
 
 def in_phases(mirror: Mirror) -> int:
@@ -156,7 +151,7 @@ def await_mirrored(mirror: Mirror) -> None:
 def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets of a group that is a consumer of the topic, and stopped."""
     asked = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    client = AdminClient({"bootstrap.servers": bootstrap})
+    client = admin.AdminClient({"bootstrap.servers": bootstrap})
     answer = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
     for one in answer[group].result(30).topic_partitions:
         assert one.error is None
@@ -212,9 +207,8 @@ def test_a_mirror_has_every_record_once_in_order_and_equal_to_the_byte(mirror):
     mirror.write(*given(300))
     produce_aborted(mirror.bootstrap, mirror.source, *given(30, 300))
     mirror.write(*given(300, 330))
-    worker = mirror.run_to_end()
-    (met,) = worker.lines("outputs_cluster_met")
-    there = AdminClient({"bootstrap.servers": mirror.there}).list_topics(timeout=30)
+    (met,) = mirror.run_to_end().lines("outputs_cluster_met")
+    there = admin.AdminClient({"bootstrap.servers": mirror.there}).list_topics(timeout=30)
     assert (met["servers"], met["cluster"]) == (mirror.there, there.cluster_id)
     assert mirror.anomalies() == []
     assert len(mirror.outputs()) == 600
@@ -256,7 +250,7 @@ def test_an_output_topic_that_is_absent_there_is_refused_with_3(mirror):
 def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothing(mirror):
     mirror.write(*given(30))
     mirror.run_to_end()
-    client = AdminClient({"bootstrap.servers": mirror.there})
+    client = admin.AdminClient({"bootstrap.servers": mirror.there})
     client.delete_topics([mirror.target])[mirror.target].result(30)
     await_(lambda: mirror.target not in client.list_topics(timeout=10).topics, 30)
     mirror.other.create_topic(mirror.target, 3)
@@ -282,8 +276,7 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
     mirror.sandbox.create_topic(mirror.dead_letters, 1)
     mirror.write(*given(30))
     here: dict[str, str | None] = {"OUTPUT__KAFKA__BOOTSTRAP_SERVERS": None}
-    words = "the progress of group"
-    refused(mirror, 6, words, **here)
+    refused(mirror, 6, "the progress of group", **here)
     desk = Desk(mirror, **here)
     for move in (("rewind", "--by", "1"), ("skip", f"{mirror.source}/0/10", "--dead-letter")):
         done = desk.type("offsets", *move, "--yes")
@@ -406,8 +399,7 @@ def test_every_offset_from_start_to_end_is_translated_through_markers_and_cleane
     with closing(mirror), quick_cleaner(mirror.bootstrap, mirror.there):
         written = in_phases(mirror)
         inputs, outputs = mirror.inputs(), mirror.outputs()
-        ends = topic_ends(mirror.bootstrap, mirror.source)
-        found = every_offset_translated(mirror, ends)
+        found = every_offset_translated(mirror, topic_ends(mirror.bootstrap, mirror.source))
     places = [(one.partition, one.committed, one.offset) for one in found]
     exact = judged(outputs, places)
     cleaned = written - len(inputs), written - len(outputs)

@@ -52,11 +52,10 @@ def pages_part(page: str, first: str, last: str) -> str:
 def steps(text: str) -> list[str]:
     """Return what a page has people do, in order: commands, and ``cat`` for a file it shows."""
     found: list[str] = []
-    shown = re.compile(
+    for block in re.compile(
         r"(?ms)(Replace `(?P<file>[\w.]+)`:\n\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$"
         r"(?P<again>\n\nand run the last command again)?"
-    )
-    for block in shown.finditer(text):
+    ).finditer(text):
         if block["kind"] == "console":
             found += [line.removeprefix("$ ") for line in block["text"].splitlines()]
         elif block["file"]:
@@ -235,8 +234,7 @@ def test_every_example_is_listed_and_has_all_its_files():
         (example.name for example in EXAMPLES), key=page.index
     )
     for example in EXAMPLES:
-        names = {file.name for file in example.iterdir()}
-        assert names >= {
+        assert {file.name for file in example.iterdir()} >= {
             "README.md", "test_pipeline.py", "settings.env", "events.jsonl", "expected.txt",
             "pytest.ini",
         }  # fmt: skip
@@ -364,10 +362,8 @@ def test_lost_offsets_are_set_by_the_commands_of_the_page(claiming: PipelineUnde
     ran(claiming, **refuse | {"INPUT__START": "earliest"})
     delete_group(claiming.bootstrap, claiming.app)
     claiming.write(event("e-7"), event("new"))
-    worker = claiming.worker("w-0", **refuse)
-    worker.ends_with(6)
-    said = type_section(Desk(claiming), claiming, PAGE, "The offsets are lost")
-    shown, *_ = said.values()
+    claiming.worker("w-0", **refuse).ends_with(6)
+    shown, *_ = type_section(Desk(claiming), claiming, PAGE, "The offsets are lost").values()
     assert "Nothing was changed: add --yes" in shown
     assert claiming.committed() == {0: 4712}, "behind the last record that an output names"
     ran(claiming, **refuse)

@@ -120,8 +120,7 @@ def test_a_csv_file_ends_when_all_of_it_is_in_kafka_and_what_it_gets_later_is_ad
 
 
 def test_lines_of_standard_input_are_safe_once_they_are_accepted(route, tmp_path):
-    spool = str(tmp_path / "spool")
-    command = [*HAPAX, "publish", "-", "--topic", route.source, "--spool", spool]
+    command = [*HAPAX, "publish", "-", "--topic", route.source, "--spool", str(tmp_path / "spool")]
     environment = route.environment()
     with child(command, stdin=subprocess.PIPE, env=environment) as process:
         process.stdin.write(b"a\n")
@@ -240,7 +239,8 @@ def test_lines_are_published_with_their_ids_and_known_to_be_there(route, tmp_pat
     file.write_text(TWO_LINES)
     pointers = ("--id-pointer", "/order/id", "--key-pointer", "/who", "--header", "from=desk")
     told = Desk(route).ask("publish", str(file), *pointers, *how)
-    assert told == {"topic": route.source, "published": 2, "failed": 0, "reasons": {}}
+    nothing = {"failed": 0, "reasons": {}, "first_lines": {}}
+    assert told == {"topic": route.source, "published": 2, **nothing}
     found = read_back(route.bootstrap, route.source)
     assert [record.key for record in found] == [b"a", b"b"]
     assert found[0].headers == (("from", b"desk"), ("message-id", b"7"))
@@ -270,12 +270,14 @@ def test_a_line_that_cannot_be_published_ends_it(route, how, there):
 def test_what_the_broker_refuses_is_counted_and_fails(route, sandbox):
     small = f"{route.app}-small"
     sandbox.create_topic(small, 1, {"max.message.bytes": "200"})
-    given = f"{'x' * 1000}\n"
+    given = f"a\n\n{'x' * 1000}\nb\n{'x' * 1000}\n"
     done = Desk(route).type("publish", "--topic", small, given=given)
     assert done.exit_code == 1
-    assert done.stdout == f"0 published to {small}\n"
+    assert done.stdout == f"2 published to {small}\n"
+    assert "2 failed: " in done.stderr
     assert "MSG_SIZE_TOO_LARGE" in done.stderr
-    assert "1 records were not delivered" in done.stderr
+    assert "(first: line 3)" in done.stderr
+    assert "2 records were not delivered" in done.stderr
     unknown = Desk(route).type("publish", "--topic", "no-such-topic", given="a\n")
     assert unknown.exit_code == 3
     assert "no-such-topic does not exist" in unknown.stderr

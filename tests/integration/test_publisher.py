@@ -8,8 +8,7 @@ import pytest
 from hapax.cluster.micro_batches import FixedBatch, Marker, MicroBatch, PublishedBatch
 from hapax.core.errors import PositionLostError, StopError
 from hapax.core.records import Message
-from hapax.kafka.produce.marked_transaction import sink_names
-from hapax.kafka.produce.micro_batch import KafkaPublisher
+from hapax.kafka.produce.micro_batch import KafkaPublisher, sink_names
 from hapax.settings import load_settings
 from tests.kit import topics
 from tests.kit.managed_process import required

@@ -40,8 +40,7 @@ def topic_of(route: PipelineUnderTest, partitions: int = LEVELS) -> str:
 
 
 def test_a_retry_topic_that_keeps_only_the_last_of_a_key_is_refused_at_the_start(route):
-    compacted = {"cleanup.policy": "compact"}
-    route.sandbox.create_topic(f"{route.app}-retry", LEVELS, compacted)
+    route.sandbox.create_topic(f"{route.app}-retry", LEVELS, {"cleanup.policy": "compact"})
     worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
     worker.ends_with(3)
     assert "all but the last are deleted; set it to delete" in worker.text()
@@ -245,8 +244,7 @@ def pass_over(route: PipelineUnderTest, record: Record) -> None:
 def test_a_bounded_run_ends_with_the_input_and_says_how_many_wait(route):
     retry = topic_of(route)
     route.write(*(wish(number, 3600) for number in range(5)))
-    worker = route.run_to_end(RETRY__TOPIC=retry)
-    (line,) = worker.lines("records_left_waiting")
+    (line,) = route.run_to_end(RETRY__TOPIC=retry).lines("records_left_waiting")
     assert 5 <= int(str(line["records"])) + int(str(line["unread"])) <= 10  # markers are counted
     assert route.lag() == 0
 

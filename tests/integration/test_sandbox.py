@@ -13,7 +13,7 @@ import redis
 from confluent_kafka.admin import AdminClient
 
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.archiving import archive_kafka
+from hapax.sandbox.broker import archive_kafka
 from hapax.sandbox.processes import Ports
 from hapax.settings.env_file import read_env_file
 from tests.kit.managed_process import child
@@ -83,8 +83,7 @@ def test_a_broker_that_cannot_start_fails_with_its_last_words(tmp_path):
 
 
 def up(*options: str) -> AbstractContextManager[Any]:
-    start = "from hapax.commands.sandbox import app; app()"
-    words = [sys.executable, "-c", start, "up", *options]
+    words = [sys.executable, "-c", "from hapax.commands.sandbox import app; app()", "up", *options]
     return child(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -99,8 +98,7 @@ def test_the_command_prints_the_environment_and_ends_all_when_told_to():
     with up("--json", "--topic", "orders:3") as command:
         variables = json.loads(command.stdout.readline())
         servers = servers_of(command)
-        bootstrap = variables["HAPAX_KAFKA__BOOTSTRAP_SERVERS"]
-        assert ends(bootstrap, "orders") == {0: 0, 1: 0, 2: 0}
+        assert ends(variables["HAPAX_KAFKA__BOOTSTRAP_SERVERS"], "orders") == {0: 0, 1: 0, 2: 0}
         with redis.Redis.from_url(variables["HAPAX_DEDUP__REDIS_URL"]) as client:
             assert client.ping()
 

@@ -155,8 +155,7 @@ def test_a_registry_without_descriptors_ends_the_worker_with_3_before_the_record
         "OUTPUT__FORMAT": "json",
         "TRANSFORM": None,
     }
-    worker = route.worker(**protobuf)
-    await_exit(worker, 3, "gives no descriptor of this schema", "generated class")
+    await_exit(route.worker(**protobuf), 3, "gives no descriptor of this schema", "generated class")
     assert [one.value for one in route.outputs()] == values_of(2)
     assert route.committed()[0] == 2
     assert route.dead() == []

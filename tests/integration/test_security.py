@@ -91,8 +91,7 @@ def journeys(guarded, tmp_path_factory):
         route = _route(guarded, folder / name.replace(" ", "-"), chosen, **more)
         if chosen.user is not None:
             guarded.rights.allow(chosen.user, *needed(route))
-        worker = route.worker(INSTANCE, STOP_AFTER__AT_END="true")
-        started[name] = Journey(route, worker)
+        started[name] = Journey(route, route.worker(INSTANCE, STOP_AFTER__AT_END="true"))
     yield started
     for journey in started.values():
         journey.route.close()
@@ -131,8 +130,7 @@ def deprived(guarded, tmp_path_factory):
         user = f"deprived-{number}"
         guarded.rights.set_password(user, SCRAM_PASSWORD)
         known = {"USERNAME": user, "PASSWORD": SCRAM_PASSWORD}
-        chosen = Way(user, login(guarded, "SCRAM-SHA-256", **known))
-        route = _route(guarded, folder / user, chosen)
+        route = _route(guarded, folder / user, Way(user, login(guarded, "SCRAM-SHA-256", **known)))
         rights = needed(route)
         assert len(rights) == len(LEFT_OUT)
         guarded.rights.allow(user, *(right for right in rights if right != rights[number]))
@@ -451,8 +449,7 @@ def test_no_planted_secret_is_shown_by_a_start_that_finds_no_broker(environ):
         stderr=subprocess.STDOUT,
     )
     try:
-        port = int(environ["HAPAX_TELEMETRY__PORT"])
-        pages = _pages(port, worker)
+        pages = _pages(int(environ["HAPAX_TELEMETRY__PORT"]), worker)
     finally:
         worker.terminate()
         log = worker.communicate(timeout=SAID_WITHIN_S)[0].decode()

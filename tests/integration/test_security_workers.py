@@ -329,10 +329,9 @@ def test_a_dataframe_pipeline_does_its_work_over_tls_with_exactly_the_printed_ri
     assert code == 0, said
     assert secured.SCRAM_PASSWORD not in said
     assert tokens_of(guarded).client_secret not in said
-    written = sorted(
+    assert sorted(
         record.value or b"" for record in topics.read_back(guarded.bootstrap_servers, out)
-    )
-    assert written == sorted(2 * value for value in each)
+    ) == sorted(2 * value for value in each)
 
 
 # -- ``hapax sandbox up --secure``: what it prints leads a worker in, and holds no secret --

@@ -16,7 +16,7 @@ import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.spark_cluster import driver_properties
+from hapax.sandbox.servers import driver_properties
 from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
@@ -185,8 +185,7 @@ def test_a_packed_environment_becomes_the_python_of_executors(route_of, bare_pyt
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(Path(bare_python).parents[1], ".")
     route = route_of(SPARK__SHIP=str(packed), TRANSFORM="where:rule")
-    driver = route.run_to_end()
-    (shipped, _) = driver.lines("code_shipped")
+    (shipped, _) = route.run_to_end().lines("code_shipped")
     assert shipped["names"] == ["where", "their-own"]
     assert {Path(prefix.decode()).name for prefix in values(route)} == {"their-own"}
 
@@ -236,8 +235,7 @@ def test_a_dataframe_calls_functions_of_its_package_on_executors(route_of, tmp_p
 def test_what_cannot_be_shipped_is_refused_before_spark_starts(route_of, code, ship, told):
     (code / "rule.txt").touch()
     (code / "empty.tar.gz").touch()
-    reason = refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION)
-    assert told in reason
+    assert told in refused(route_of(SPARK__SHIP=str(code / ship)), ExitCode.CONFIGURATION)
 
 
 # -- executors that will not do -----------------------------------------------------------

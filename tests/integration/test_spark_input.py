@@ -185,11 +185,10 @@ def broken(spark: SparkSession, servers: str, given: str, what: str) -> tuple[Da
             "binary(value) value"
         )
     healthy = records(spark, servers, given).select("value")
-    breaking = {
+    return {
         "function": lambda frame: frame.mapInArrow(_raising, frame.schema),
         "expression": expression_raises,
-    }[what]
-    return breaking(healthy), healthy
+    }[what](healthy), healthy
 
 
 def published_whole(sinks: Sinks, healthy: DataFrame) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 
 from hapax.sandbox import SandboxTopic
@@ -64,11 +65,31 @@ def test_a_pipeline_is_ready_tells_its_numbers_and_stops_when_asked(sandbox, uni
     assert f'hapax_records_produced_total{{topic="{out}"}} 100.0' in metrics
     assert 'hapax_micro_batches_total{outcome="published"} 1.0' in metrics
     assert len(topics.read_back(servers, out)) == 100
+    more = f"{given}-more"
+    sandbox.create_topics(SandboxTopic(more, 2))
     elsewhere = values | {"HAPAX_SPARK__CHECKPOINT": str(tmp_path / "other")}
-    other = pipeline_process(tmp_path, elsewhere, "other")
-    other.start()
-    other.ends_with(6)
-    assert "the checkpoint was lost or is another one" in other.text()
+    records_form = {name: text for name, text in values.items() if "SPARK" not in name}
+    for changed, exit_code, why in (
+        (elsewhere, 6, "the checkpoint was lost or is another one"),
+        (values | {"HAPAX_INPUT__TOPICS": more}, 2, f"lacks {given}, of which the checkpoint"),
+        (records_form | {"HAPAX_ENGINE": "worker"}, 3, f"the DataFrame form of HAPAX_APP={out}"),
+    ):
+        other = pipeline_process(tmp_path, changed, f"exit-{exit_code}")
+        other.start()
+        other.ends_with(exit_code)
+        assert why in other.text()
+
+
+def test_a_pipeline_whose_records_form_has_worked_is_not_begun_again(sandbox, unique, tmp_path):
+    given, out, servers = unique("in"), unique("out"), sandbox.bootstrap_servers
+    sandbox.create_topics(SandboxTopic(given, 2), SandboxTopic(out))
+    group = Consumer({"bootstrap.servers": servers, "group.id": out})
+    group.commit(offsets=[TopicPartition(given, 0, 0)], asynchronous=False)
+    values = environment(sandbox, out, given, out, tmp_path / "c")
+    driver = pipeline_process(tmp_path, values)
+    driver.start()
+    driver.ends_with(3)
+    assert f"the records form of HAPAX_APP={out} has worked here" in driver.text()
 
 
 def _got(port: int, path: str) -> str:
@@ -232,8 +253,7 @@ class Stage:
     def check(self) -> None:
         """Require each number once, in its order within its partition, and one header each."""
         found = topics.read_back(self.servers, self.out)
-        numbers = [int(one.value or b"") for one in found]
-        assert sorted(numbers) == list(range(self.written))
+        assert sorted([int(one.value or b"") for one in found]) == list(range(self.written))
         for partition in range(IN_PARTS):
             own = [int(one.value or b"") for one in found if one.partition == partition]
             assert own == sorted(own)

@@ -126,8 +126,7 @@ def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:
 def told_in_json(driver: SparkProcess) -> list[dict[str, object]]:
     """Return all lines of standard output and error; none is anything but an event."""
     lines = driver.text().splitlines()
-    other = [line for line in lines if not line.startswith('{"timestamp":')]
-    assert other == [], driver.text()
+    assert [line for line in lines if not line.startswith('{"timestamp":')] == [], driver.text()
     return [json.loads(line) for line in lines]
 
 

@@ -20,7 +20,7 @@ from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.parts import LanePlan, LaneReport, Publication, Publishing
 from hapax.kafka.produce import micro_batch
-from hapax.kafka.produce.marked_transaction import MarkedTransaction
+from hapax.kafka.produce.micro_batch import MarkedTransaction
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.spark import HapaxSink, open_publisher, publish_lanes, register
@@ -44,8 +44,7 @@ def test_every_row_is_published_once_with_its_micro_batch(spark, sandbox, unique
 
     found = topics.read_back(servers, out)
     assert sorted(int(one.value or b"") for one in found) == list(range(1000))
-    marks = {dict(one.headers)["hapax-batch"] for one in found}
-    assert len(marks) == 1000
+    assert len({dict(one.headers)["hapax-batch"] for one in found}) == 1000
     assert topics.committed(servers, f"{out}--sink", out)[0] == 1
 
 
@@ -106,8 +105,7 @@ def test_a_micro_batch_that_spark_takes_again_is_not_published_again(spark, stag
     stage.run(spark, report="true")
 
     assert stage.values() == [b"a", b"b"]
-    report = json.loads((stage.checkpoint / "hapax" / "last.json").read_text())
-    assert report["repeated"] is True
+    assert json.loads((stage.checkpoint / "hapax" / "last.json").read_text())["repeated"] is True
 
 
 @pytest.mark.row("SP7")
@@ -295,8 +293,7 @@ def test_what_is_no_pipeline_is_refused(spark, stage, pipeline, complaint):
 
 def test_a_pipeline_that_starts_a_query_of_its_own_is_refused(spark, stage):
     def starting(frame: DataFrame) -> DataFrame:
-        writer = frame.writeStream.format("noop")
-        writer.option("checkpointLocation", str(stage.checkpoint)).start()
+        frame.writeStream.format("noop").option("checkpointLocation", str(stage.checkpoint)).start()
         return frame.select("value")
 
     frame = records(spark, stage.servers, stage.given)

@@ -15,26 +15,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, ResourceType
 from msgspec.structs import replace
 
-from hapax.core.errors import (
-    ConfigurationError,
-    DuplicateInstanceError,
-    OtherClusterError,
-    StopError,
-)
+from hapax import publish
+from hapax.core import errors
 from hapax.core.records import Message
-from hapax.kafka.produce.marked_transaction import MarkedTransaction
-from hapax.publish import (
-    Publisher,
-    Receipt,
-    RecordRefusedError,
-    SpoolDisagreesError,
-    SpoolFullError,
-    SpoolMovedError,
-    SpoolOwnedError,
-    acceptance,
-)
-from hapax.publish.acceptance import Acceptance
+from hapax.kafka.produce.micro_batch import MarkedTransaction
+from hapax.publish import stored
 from hapax.publish.drainer import Drainer
+from hapax.publish.stored import Acceptance
 from hapax.spool.folder import Folder
 from hapax.spool.spool import SpoolStore
 from tests.kit import topics
@@ -54,9 +41,11 @@ class Stage(NamedTuple):
     topic: str
     folder: Path
 
-    def publisher(self, folder: Path | None = None, servers: str = "", **more: Any) -> Publisher:
+    def publisher(
+        self, folder: Path | None = None, servers: str = "", **more: Any
+    ) -> publish.Publisher:
         settings = sink_settings(servers or self.servers, self.topic)
-        return Publisher(folder or self.folder, settings, **more)
+        return publish.Publisher(folder or self.folder, settings, **more)
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in topics.read_back(self.servers, self.topic)]
@@ -64,7 +53,7 @@ class Stage(NamedTuple):
     def messages(self, *values: bytes) -> list[Message]:
         return [Message(self.topic, value, None, -1, 0, []) for value in values]
 
-    def group(self, publisher: Publisher) -> str:
+    def group(self, publisher: publish.Publisher) -> str:
         return f"{self.topic}--spool-{publisher.spool_id}"
 
 
@@ -77,7 +66,7 @@ def stage(sandbox, tmp_path):
 
 def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage):
     values = [b"%d" % number for number in range(200)]
-    told: list[Receipt] = []
+    told: list[publish.Receipt] = []
     with stage.publisher() as publisher:
         one = publisher.publish(
             stage.topic, values[0], key=b"k", message_id="mine", callback=told.append
@@ -111,7 +100,7 @@ def test_records_reach_kafka_once_in_order_each_with_its_receipt(stage):
 def test_what_was_accepted_without_brokers_is_published_by_the_next_process(stage, monkeypatch):
     monkeypatch.setattr("hapax.publish.publisher.MARKER_TIMEOUT_S", 0.1)
     away = sink_settings("127.0.0.1:1", stage.topic)
-    publisher = Publisher(stage.folder, away)
+    publisher = publish.Publisher(stage.folder, away)
     publisher.publish_many(stage.messages(b"a", b"b"), position=b"2")
     assert publisher.publish_many([]) == publisher.publish_many([], position=b"3") == []
     assert publisher.waiting == 2
@@ -123,11 +112,11 @@ def test_what_was_accepted_without_brokers_is_published_by_the_next_process(stag
 
 
 def test_threads_and_coroutines_share_a_publisher(stage):
-    def some(publisher: Publisher, name: int) -> None:
+    def some(publisher: publish.Publisher, name: int) -> None:
         for number in range(20):
             publisher.publish(stage.topic, b"%d-%d" % (name, number))
 
-    async def others(publisher: Publisher) -> None:
+    async def others(publisher: publish.Publisher) -> None:
         async def one(name: int) -> None:
             for number in range(20):
                 await publisher.publish_async(stage.topic, b"%d-%d" % (name, number))
@@ -149,7 +138,7 @@ def test_threads_and_coroutines_share_a_publisher(stage):
 
 
 def test_a_second_publisher_of_the_folder_is_refused_with_the_pid_of_the_first(stage):
-    with stage.publisher(), pytest.raises(SpoolOwnedError, match=r"pid \d+"):
+    with stage.publisher(), pytest.raises(publish.SpoolOwnedError, match=r"pid \d+"):
         stage.publisher()
 
 
@@ -160,11 +149,11 @@ def test_a_copied_folder_is_refused_and_adopted_only_where_it_agrees_with_its_ma
         publisher.publish(stage.topic, b"a")
     copy = tmp_path / "copy"
     shutil.copytree(stage.folder, copy)
-    with pytest.raises(SpoolMovedError, match="was copied"):
+    with pytest.raises(publish.SpoolMovedError, match="was copied"):
         stage.publisher(copy)
     with stage.publisher(copy, adopt=True) as publisher:
         publisher.publish(stage.topic, b"b")
-    with pytest.raises(SpoolDisagreesError, match="old copy"):
+    with pytest.raises(publish.SpoolDisagreesError, match="old copy"):
         stage.publisher()
     assert stage.values() == [b"a", b"b"]
 
@@ -200,8 +189,7 @@ def killed_in_a_loop(stage: Stage, form: str, kills: int) -> tuple[list[int], li
 
 @pytest.mark.rounds
 def test_a_process_killed_in_a_loop_loses_no_record_and_doubles_none(stage):
-    kills = rounds(3, 40)
-    said, found = killed_in_a_loop(stage, "spool", kills)
+    said, found = killed_in_a_loop(stage, "spool", rounds(3, 40))
     assert found == list(range(1, said[-1] + 1))
 
 
@@ -249,7 +237,7 @@ def test_of_two_copies_that_both_publish_one_stops_and_nothing_is_doubled(stage,
             second.publish(stage.topic, b"b")
             assert second.flush(30)
             first.publish(stage.topic, b"c")
-            with pytest.raises((SpoolDisagreesError, DuplicateInstanceError)):
+            with pytest.raises((publish.SpoolDisagreesError, errors.DuplicateInstanceError)):
                 first.flush(30)
             second.publish(stage.topic, b"d")
     assert stage.values() == [b"a", b"b", b"d"]
@@ -260,9 +248,9 @@ def test_a_marker_that_is_gone_is_no_new_spool(stage):
         publisher.publish(stage.topic, b"a")
         group = stage.group(publisher)
     topics.delete_group(stage.servers, group)
-    with pytest.raises(SpoolDisagreesError, match="is gone"):
+    with pytest.raises(publish.SpoolDisagreesError, match="is gone"):
         stage.publisher()
-    with pytest.raises(SpoolDisagreesError, match="has records"):
+    with pytest.raises(publish.SpoolDisagreesError, match="has records"):
         stage.publisher(resume_at=9)
     with stage.publisher(resume_at=2) as publisher:
         publisher.publish(stage.topic, b"b")
@@ -312,7 +300,7 @@ def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
         away.publish(stage.topic, value)
     away.close(timeout_s=0)
     monkeypatch.undo()
-    with pytest.raises(SpoolDisagreesError, match="another copy"):
+    with pytest.raises(publish.SpoolDisagreesError, match="another copy"):
         stage.publisher()
     assert stage.values() == [b"a", b"b"]
 
@@ -320,13 +308,13 @@ def test_a_folder_restored_from_before_is_refused_also_when_it_has_gone_on(
 def test_a_spool_of_another_app_or_cluster_is_refused(stage):
     with stage.publisher() as publisher:
         publisher.publish(stage.topic, b"a")
-    with pytest.raises(SpoolMovedError, match="not of other"):
-        Publisher(stage.folder, sink_settings(stage.servers, "other"))
+    with pytest.raises(publish.SpoolMovedError, match="not of other"):
+        publish.Publisher(stage.folder, sink_settings(stage.servers, "other"))
     spool = SpoolStore(Folder(stage.folder), stage.topic, disk_max_bytes=1 << 30)
     assert spool.meta.cluster is not None
     spool.settle("another", stage.topic)
     spool.close()
-    with pytest.raises(OtherClusterError, match="cluster another"):
+    with pytest.raises(errors.OtherClusterError, match="cluster another"):
         stage.publisher()
 
 
@@ -335,12 +323,14 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
     configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "2000"})
     with stage.publisher() as publisher:
         for size in (3000, 2000 - 61 - 67):  # the second one with its id
-            with pytest.raises(RecordRefusedError, match="takes 2,000"):
+            with pytest.raises(publish.RecordRefusedError, match="takes 2,000"):
                 publisher.publish(stage.topic, bytes(size))
         elsewhere = Message(stage.topic, b"a", None, 99, 0, [])
-        with pytest.raises(RecordRefusedError, match=r"partition 99 of topic .*, which has 1$"):
+        with pytest.raises(
+            publish.RecordRefusedError, match=r"partition 99 of topic .*, which has 1$"
+        ):
             publisher.publish_many([*stage.messages(b"a"), elsewhere])
-        with pytest.raises(RecordRefusedError, match="does not exist"):
+        with pytest.raises(publish.RecordRefusedError, match="does not exist"):
             publisher.publish("no-such-topic", b"a")
         publisher.publish(stage.topic, bytes(1500))
     assert stage.values() == [bytes(1500)]
@@ -349,10 +339,10 @@ def test_what_brokers_would_refuse_is_refused_to_the_caller(stage):
 @pytest.mark.parametrize("name", ["a\0b", "\0"])
 def test_a_header_name_that_the_client_would_cut_is_refused_before_it_is_accepted(stage, name):
     with stage.publisher() as publisher:
-        with pytest.raises(RecordRefusedError, match="without NUL"):
+        with pytest.raises(publish.RecordRefusedError, match="without NUL"):
             publisher.publish(stage.topic, b"cut", headers=[("whole", b"1"), (name, b"2")])
         whole, cut = (Message(stage.topic, b"a", None, -1, 0, [(n, None)]) for n in ("n", name))
-        with pytest.raises(RecordRefusedError, match="without NUL"):
+        with pytest.raises(publish.RecordRefusedError, match="without NUL"):
             publisher.publish_many([whole, cut])
         publisher.publish(stage.topic, b"b", headers=[("", b""), ("x", None), ("x", b"1")])
     assert stage.values() == [b"b"]
@@ -365,21 +355,21 @@ def test_a_timestamp_or_a_lack_of_a_key_that_the_topic_refuses_is_refused_to_the
     limits = {"message.timestamp.before.max.ms": "3600000", "cleanup.policy": "compact"}
     configure(admin, ResourceType.TOPIC, [stage.topic], limits)
     with stage.publisher() as publisher:
-        with pytest.raises(RecordRefusedError, match="no key, and topic"):
+        with pytest.raises(publish.RecordRefusedError, match="no key, and topic"):
             publisher.publish(stage.topic, b"a")
-        with pytest.raises(RecordRefusedError, match=r"before\.max\.ms=3600000"):
+        with pytest.raises(publish.RecordRefusedError, match=r"before\.max\.ms=3600000"):
             publisher.publish(stage.topic, b"b", key=b"k", timestamp_ms=1)
         publisher.publish(stage.topic, b"c", key=b"k")
-        monkeypatch.setattr(acceptance, "ASK_AGAIN_S", 0.0)  # settings of a topic change
+        monkeypatch.setattr(stored, "ASK_AGAIN_S", 0.0)  # settings of a topic change
         configure(admin, ResourceType.TOPIC, [stage.topic], {"cleanup.policy": "delete"})
         await_(lambda: accepted(publisher, stage.topic), 10)
     assert stage.values() == [b"c", b"d"]
 
 
-def accepted(publisher: Publisher, topic: str) -> bool:
+def accepted(publisher: publish.Publisher, topic: str) -> bool:
     try:
         publisher.publish(topic, b"d")
-    except RecordRefusedError:
+    except publish.RecordRefusedError:
         return False
     return True
 
@@ -393,10 +383,10 @@ def test_a_record_refused_late_stops_it_with_its_number_and_is_published_once_it
     values = [b"a", bytes(3000), b"b"]
     publisher = stage.publisher()
     publisher.publish_many(stage.messages(*values))
-    with pytest.raises(StopError, match="record 2 of the spool was refused"):
+    with pytest.raises(errors.StopError, match="record 2 of the spool was refused"):
         publisher.flush(60)
     assert publisher.state == "stopped"
-    with pytest.raises(StopError, match="record 2"):
+    with pytest.raises(errors.StopError, match="record 2"):
         publisher.publish(stage.topic, b"c")
     publisher.close()
     configure(admin, ResourceType.TOPIC, [stage.topic], {"max.message.bytes": "5000"})
@@ -427,9 +417,9 @@ def test_a_record_refused_late_stops_it_with_its_number_and_can_be_left_out(
         away.close(timeout_s=0)
     for _start in range(2):
         words = rf"record {number} of .* --skip {number}, .*skip_at="
-        with pytest.raises(StopError, match=words), stage.publisher() as publisher:
+        with pytest.raises(errors.StopError, match=words), stage.publisher() as publisher:
             publisher.flush(30)
-    with pytest.raises(ConfigurationError, match="skip_at=9: the spool has records 1 to"):
+    with pytest.raises(errors.ConfigurationError, match="skip_at=9: the spool has records 1 to"):
         stage.publisher(skip_at=9)
     for skipped in (1, 0):  # a setting that stays after it has done its work
         with stage.publisher(skip_at=[number]) as publisher:
@@ -447,7 +437,7 @@ def test_what_callbacks_do_never_stops_publishing(stage):
     told, touched = list[int](), list[bool]()
     free = threading.Event()
 
-    def raises(receipt: Receipt) -> None:
+    def raises(receipt: publish.Receipt) -> None:
         told.append(receipt.sequence)
         raise SystemExit
 
@@ -541,7 +531,7 @@ def test_a_full_spool_refuses_and_takes_records_again_once_it_is_drained(stage, 
         try:
             publisher.publish(stage.topic, b"%d" % accepted + bytes(5000))
             accepted += 1
-        except SpoolFullError as error:
+        except publish.SpoolFullError as error:
             assert "300,000" in str(error)  # noqa: PT017 - of however many calls, the last
     assert accepted > 30
     assert publisher.state == "full"

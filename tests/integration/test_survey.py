@@ -10,8 +10,8 @@ import pytest
 
 from hapax.cluster.lag import Retention
 from hapax.cluster.partition_offsets import LogOffsets
-from hapax.kafka.admin import group
-from hapax.kafka.admin.group import GroupMembers
+from hapax.kafka.admin import topics
+from hapax.kafka.admin.topics import GroupMembers
 from hapax.kafka.read.lag_probe import KafkaLagProbe
 from hapax.settings import Settings, load_settings
 from tests.kit.claim_stores import redis_server
@@ -116,7 +116,7 @@ def test_the_group_is_asked_without_waiting_and_not_by_each_reader(monkeypatch):
         answer.wait(30)
         return []
 
-    monkeypatch.setattr(group, "_described", describe)
+    monkeypatch.setattr(topics, "_described", describe)
     members = GroupMembers(
         load_settings(
             {

@@ -281,8 +281,7 @@ def test_a_refused_login_and_a_missing_right_are_said_without_the_password(route
     route = route_of(servers=guarded, **chosen.settings)
     with pytest.raises(RequestError, match="Unknown topic or partition"):
         producers(settings_of(route), [(route.source, 0)])
-    user = str(chosen.user)
-    wrong = login(guarded, "SCRAM-SHA-256", USERNAME=user, PASSWORD="not-the-password")  # noqa: S106 - it is wrong
+    wrong = login(guarded, "SCRAM-SHA-256", USERNAME=str(chosen.user), PASSWORD="not-the-password")  # noqa: S106 - it is wrong
     with pytest.raises(RequestError, match="Authentication failed") as caught:
         producers(settings_of(route, **wrong), [(route.source, 0)])
     assert "not-the-password" not in str(caught.value)

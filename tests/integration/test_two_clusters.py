@@ -74,8 +74,7 @@ def refused(worker: WorkerProcess, code: int, *ids: str) -> None:
 def test_what_was_in_flight_on_one_cluster_is_processed_on_the_other_after_adopt(
     route, other, sandbox
 ):
-    desk = Desk(route)
-    left_in_flight(route, desk)
+    left_in_flight(route, Desk(route))
     produce(other.bootstrap_servers, route.source, *events("new", *reversed(IN_FLIGHT)))
     here, there = id_at(sandbox), id_at(other)
     refused(route.worker("w-1", **elsewhere(other)), 3, here, there)

@@ -51,8 +51,7 @@ class Feed:
     def _write(self) -> None:
         while not self._stop.wait(PAUSE_S):
             first = len(self.written)
-            numbers = range(first, first + BATCH)
-            new = [(number % PARTITIONS, b"%d" % number) for number in numbers]
+            new = [(number % PARTITIONS, b"%d" % number) for number in range(first, first + BATCH)]
             twins = [(at, value) for at, value in new if int(value) % TWIN_EVERY == 0]
             self._route.write(
                 *(sent(at, value) for at, value in new),
@@ -114,8 +113,7 @@ class Fleet:
 
     def start(self, instance: str, version: str) -> None:
         log = self._folder / f"{len(self._route.workers)}-{instance}-{version}.log"
-        environment = {**self._route.environment(), **self._more[version]}
-        worker = WorkerProcess(environment, instance, log)
+        worker = WorkerProcess({**self._route.environment(), **self._more[version]}, instance, log)
         self._route.workers.append(worker)
         worker.start()
         self._running[instance] = worker

@@ -42,8 +42,7 @@ def test_workers_killed_under_load_lose_and_double_nothing(flow):
             worker.start()
     at_work(first, 2)
     at_work(flow.worker("w-2"))  # a rebalance with native records in hand
-    judgement = flow.finish()
-    assert judgement.anomalies == {}
+    assert flow.finish().anomalies == {}
     assert kills == 6
     for worker in flow.workers:
         assert worker.lines("native_path_left") == []
@@ -249,8 +248,7 @@ def test_a_sink_that_heard_of_no_brokers_publishes_its_micro_batch_soon(
         back_s = back_after(proxied_broker, second.start)
         second.join(30)
         assert time.monotonic() - back_s < BACK_S
-    values = [record.value for record in read_back(sandbox.bootstrap_servers, topic)]
-    assert values == [b"0", b"1"]
+    assert [record.value for record in read_back(sandbox.bootstrap_servers, topic)] == [b"0", b"1"]
 
 
 def test_a_spark_driver_that_heard_of_no_brokers_is_at_work_again_soon(proxied, proxied_broker):

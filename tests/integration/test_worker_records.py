@@ -46,8 +46,7 @@ def only(done: Done, shape: str) -> Record:
 def test_all_shapes_have_their_effects_in_order_and_without_id_they_are_counted(shapes):
     sources = [source(record) for record in shapes.route.outputs()]
     silent = [list(SHAPES).index(name) for name in ("filtered", "poison")]
-    expected = [0, 0, *range(len(SHAPES))]
-    assert sources == [number for number in expected if number not in silent]
+    assert sources == [number for number in [0, 0, *range(len(SHAPES))] if number not in silent]
     assert shapes.route.committed() == {0: len(SHAPES)}
     assert shapes.sum("records") == shapes.sum("without_id") == len(SHAPES)
     assert (shapes.sum("filtered"), shapes.sum("dead_letters")) == (1, 1)
@@ -123,8 +122,7 @@ def test_a_record_of_too_many_outputs_is_a_dead_letter_alone(route_of, fast):
 @pytest.mark.parametrize(("order", "lost"), [({"partition": 77}, []), ({"size": 30_000}, [21])])
 def test_at_most_once_sends_nothing_a_second_time_and_says_what_it_lost(route_of, order, lost):
     """A refused message had its batch sent again, with all that brokers had taken of it."""
-    taken = {"target": {"max.message.bytes": "20000"}}
-    route = route_of(2, config=taken, GUARANTEE="at_most_once")
+    route = route_of(2, config={"target": {"max.message.bytes": "20000"}}, GUARANTEE="at_most_once")
     sound = [Given(b"%d" % number, partition=1) for number in range(20)]
     route.write(*sound[:10], Given(b"bad", headers=(told(order),), partition=1), *sound[10:])
     worker = route.run_to_end()
@@ -267,8 +265,7 @@ def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(route, sandbo
     _, dead = with_one_effect_each(route, 3)
     assert {record.value for record in dead.values()} == {None}
     sandbox.delete_records(route.source, 0, 1)
-    desk = Desk(route)
-    replayed = desk.type("dead-letters", "replay", "--yes")
+    replayed = Desk(route).type("dead-letters", "replay", "--yes")
     assert replayed.exit_code == 0, replayed.output
     assert "1 replayed" in replayed.output
     assert "1 left alone: written without the value" in replayed.output
@@ -357,8 +354,7 @@ def test_a_record_larger_than_the_client_takes_holds_its_partition_alone_and_is_
     [line] = worker.lines("partition_stuck")
     assert (line["partition"], line["offset"]) == (f"{uncreated.source}/0", first)
     assert "receive.message.max.bytes=2000000" in str(line["reason"])
-    size = int(str(line["reason"]).split(" bytes")[0].split()[-1])
-    assert TOO_LARGE < size < TOO_LARGE + 1000
+    assert TOO_LARGE < int(str(line["reason"]).split(" bytes")[0].split()[-1]) < TOO_LARGE + 1000
 
     is_ready, reasons = ready(port)
     assert not is_ready

@@ -123,8 +123,7 @@ def test_two_bounded_workers_end_behind_aborted_transactions(route_of):
             route.bootstrap, route.source, *(Given(each, partition=number) for each in TEN)
         )
         produce_aborted(route.bootstrap, route.source, Given(b"never", partition=number))
-    workers = [route.worker("w-0"), route.worker("w-1")]
-    for worker in workers:
+    for worker in [route.worker("w-0"), route.worker("w-1")]:
         worker.ends_with(0)
     assert values(route.outputs()) == sorted(TEN * 2)
     assert route.lag() == 0

@@ -269,8 +269,7 @@ def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(
             route.write(b"%d" % count)
             route.await_outputs(count)
     assert [worker.terminate() for worker in workers] == [0, 0]
-    rebuilt = [line for worker in workers for line in worker.lines("producer_rebuilt")]
-    assert rebuilt == []
+    assert [line for worker in workers for line in worker.lines("producer_rebuilt")] == []
 
 
 # -- Other versions of Kafka in the sandbox ------------------------------------------------
@@ -290,8 +289,7 @@ of_former = a_route(servers="former")
 
 
 def test_the_oldest_supported_kafka_takes_records_through(former, of_former):
-    command = Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
-    assert "kafka-3.9.2" in command
+    assert "kafka-3.9.2" in Path(f"/proc/{former.kafka.brokers[0].pid}/cmdline").read_text()
     of_former.write(b"one", b"two")
     of_former.run_to_end()
     assert [record.value for record in of_former.outputs()] == [b"one", b"two"]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.offsets_client import BlockingOffsets
-from hapax.operations.audit.judgement import EFFECTS, INPUTS, judge
-from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.judgement import EFFECTS, INPUTS, LocalAudit, judge
 from hapax.operations.audit.result import Compare, Scope
 from hapax.operations.audit.spark import SparkAudit
 from hapax.operations.audit.topics import AuditOptions, AuditTopics

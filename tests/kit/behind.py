@@ -11,20 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import Sandbox, jars, machine
+from tests.kit import topics
 from tests.kit.at_work import delete_from
 from tests.kit.commands import output_of
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
-from tests.kit.topics import (
-    Given,
-    committed,
-    configure,
-    produce,
-    produce_aborted,
-    produce_committed,
-    produce_open,
-    read_back,
-)
 from tests.kit.waiting import await_
 
 MANY = 1_000_000
@@ -62,27 +53,29 @@ class Stage:
         self.sandbox.create_topic(topic, partitions, config)
 
     def committed(self, topic: str, count: int, partition: int = 0) -> None:
-        produce_committed(self.servers, topic, *some(count, partition))
+        topics.produce_committed(self.servers, topic, *some(count, partition))
 
     def aborted(self, topic: str, count: int, partition: int = 0) -> None:
-        produce_aborted(self.servers, topic, *some(count, partition))
+        topics.produce_aborted(self.servers, topic, *some(count, partition))
 
     def plain(self, topic: str, count: int) -> None:
-        produce(self.servers, topic, *some(count))
+        topics.produce(self.servers, topic, *some(count))
 
     def opened(self, topic: str, count: int) -> None:
         """Write records of a transaction that stays open as long as the stage."""
         records = some(count)
-        self._stack.enter_context(produce_open(self.servers, topic, *records, timeout_ms=OPEN_MS))
+        self._stack.enter_context(
+            topics.produce_open(self.servers, topic, *records, timeout_ms=OPEN_MS)
+        )
 
     def commit(self, topic: str, offsets: Mapping[int, int]) -> None:
-        committed(self.servers, topic, topic)  # a new broker is no coordinator at first
+        topics.committed(self.servers, topic, topic)  # a new broker is no coordinator at first
         at = {number: (offset, -1, "") for number, offset in offsets.items()}
         commit_raw(self.servers, topic, topic, at)
 
 
-def some(count: int, partition: int = 0) -> list[Given]:
-    return [Given(b"%d" % number, b"k", partition=partition) for number in range(count)]
+def some(count: int, partition: int = 0) -> list[topics.Given]:
+    return [topics.Given(b"%d" % number, b"k", partition=partition) for number in range(count)]
 
 
 def log(*counts: int, at: int | None, below: int = 0) -> Callable[[Stage, str], None]:
@@ -119,12 +112,12 @@ def compacted(stage: Stage, topic: str) -> None:
 
     def cleaned() -> bool:
         stage.plain(topic, 1)  # rolls segments
-        return len(read_back(stage.servers, topic)) <= 3
+        return len(topics.read_back(stage.servers, topic)) <= 3
 
-    await_(cleaned, 90, lambda: str(read_back(stage.servers, topic)))
+    await_(cleaned, 90, lambda: str(topics.read_back(stage.servers, topic)))
     frozen = {"cleanup.policy": "delete"}
     with administrator(stage.servers) as admin:
-        configure(admin, ResourceType.TOPIC, [topic], frozen)
+        topics.configure(admin, ResourceType.TOPIC, [topic], frozen)
 
 
 def several(stage: Stage, topic: str) -> None:
@@ -182,8 +175,7 @@ def write_many(servers: str, topic: str, count: int, at_once: int = 50_000) -> N
     for _ in range(0, count, at_once):
         while len(producer) > at_once:
             producer.poll(0.05)
-        queued = producer.produce_batch(topic, [{"value": b"x"} for _ in range(at_once)])
-        assert queued == at_once
+        assert producer.produce_batch(topic, [{"value": b"x"} for _ in range(at_once)]) == at_once
     assert producer.flush(60) == 0
 
 

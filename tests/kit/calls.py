@@ -227,8 +227,7 @@ def _stamped(*records: Record) -> Iterator[None]:
         return
     number = next(_NUMBERS)
     places = ",".join(f"{each.partition}/{each.offset}" for each in records)
-    keys = ",".join((each.key or b"").decode() for each in records)
-    stamp("begin", number, places, keys)
+    stamp("begin", number, places, ",".join((each.key or b"").decode() for each in records))
     try:
         yield
     finally:

@@ -10,14 +10,13 @@ from urllib.parse import SplitResult
 import redis
 
 from hapax.claims.kind import StoreOptions, StoreRights, Transport
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import SCRIPT
+from hapax.claims.redis import SCRIPT, RedisClaims
 from hapax.claims.store import KINDS
 from hapax.core.ports import Clock
 from hapax.core.records import Record
 from hapax.sandbox.guard import Guard
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from hapax.testing.claims import MemoryClaims
 
@@ -150,10 +149,9 @@ class MemoryKind:
         return StoreRights("Memory, nothing to grant", f"{url} {app}")
 
     def open(self, url: str, options: StoreOptions) -> MemoryClaims:
-        first = self.opened.setdefault(
+        return self.opened.setdefault(
             (url, options.app), MemoryClaims(clock=self._clock, ttl_ms=options.ttl_ms)
-        )
-        return first.seen_by(cluster_id=options.cluster_id)
+        ).seen_by(cluster_id=options.cluster_id)
 
 
 @contextmanager

@@ -105,8 +105,7 @@ class FakeConsumer:
 
     def list_topics(self, topic: str = "in", **_named: object) -> Any:
         self._call("list_topics")
-        parts = dict.fromkeys((0, 1))
-        topics = {topic: type("T", (), {"partitions": parts})}
+        topics = {topic: type("T", (), {"partitions": dict.fromkeys((0, 1))})}
         told = {"topics": topics, "cluster_id": self.cluster, "brokers": self.brokers}
         return type("Metadata", (), told)
 

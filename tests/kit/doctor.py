@@ -6,19 +6,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from hapax.claims.redis_health import judged_health
-from hapax.cluster.cluster_state import (
-    Address,
-    ClusterState,
-    ConsumerGroup,
-    GroupMember,
-    LastRecords,
-    Log,
-    Partition,
-    ProcessState,
-    Topic,
-)
+from hapax.cluster import cluster_state
 from hapax.cluster.partition_offsets import LogOffsets
-from hapax.kafka.admin.preflight import target_settings
+from hapax.kafka.admin.topics import target_settings
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
 from hapax.operations.doctor.examination import judge
 from hapax.processing.retry_later import LEVELS
@@ -62,8 +52,8 @@ BROKER = {
     "group.max.session.timeout.ms": "1800000",
     "auto.create.topics.enable": "false",
 }
-SOUND = Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
-LOG = Log(
+SOUND = cluster_state.Partition(leader=1, replicas=(1, 2, 3), in_sync=(1, 2, 3))
+LOG = cluster_state.Log(
     offsets=LogOffsets(5, 10, 10),
     last_stable_later=10,
     committed=10,
@@ -71,34 +61,36 @@ LOG = Log(
     cluster_id="ours",
 )
 SEEN_MS = 1_795_780_000_000
-SAMPLE = LastRecords(
+SAMPLE = cluster_state.LastRecords(
     partitions=2,
     placed={"murmur2": 20, "murmur2,crc32": 20},
     timestamps_ms=(SEEN_MS - HOUR_MS, SEEN_MS),
     seen_ms=SEEN_MS,
 )
-MEMBER = GroupMember("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
+MEMBER = cluster_state.GroupMember("shop-0", "/10.0.0.1", "shop-0", ("in",), 2)
 
 
-def topic(*partitions: Partition, **settings: str) -> Topic:
+def topic(*partitions: cluster_state.Partition, **settings: str) -> cluster_state.Topic:
     """Return a topic; ``__`` in a name stands for a dot."""
     changed = {name.replace("__", "."): value for name, value in settings.items()}
-    return Topic(
+    return cluster_state.Topic(
         partitions=dict(enumerate(partitions or (SOUND, SOUND))),
         settings={**TOPIC, **changed},
         operations=EVERYTHING,
     )
 
 
-KAFKA = ClusterState(
-    bootstrap=(Address("kafka-0:9092"), Address("kafka-1:9092")),
-    listeners={number: Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
+KAFKA = cluster_state.ClusterState(
+    bootstrap=(cluster_state.Address("kafka-0:9092"), cluster_state.Address("kafka-1:9092")),
+    listeners={number: cluster_state.Address(f"kafka-{number}:9092") for number in (1, 2, 3)},
     apis={"TxnOffsetCommit": 5, "ConsumerGroupHeartbeat": 1, "EndTxn": 5},
     controller=1,
     cluster_id="ours",
     topics={name: topic() for name in ("in", "out", "dead", "__transaction_state")},
     settings=dict.fromkeys((1, 2, 3), BROKER),
-    group=ConsumerGroup("STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING),
+    group=cluster_state.ConsumerGroup(
+        "STABLE", "classic", "cooperative-sticky", (MEMBER,), EVERYTHING
+    ),
     logs={(name, number): LOG for name in ("in", "out", "dead") for number in (0, 1)},
     ids={"shop:0": ""},
     samples={"in": SAMPLE},
@@ -123,7 +115,9 @@ CLAIMS = judged_health(
     },
     **CLAIMS_FACTS,
 )
-PROCESS = ProcessState(python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000)
+PROCESS = cluster_state.ProcessState(
+    python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000
+)
 
 
 def healthy(**environ: str) -> CheckContext:
@@ -142,10 +136,10 @@ KAFKA_HERE = replace(
 )
 KAFKA_THERE = replace(
     KAFKA,
-    bootstrap=(Address("there-0:9092"),),
+    bootstrap=(cluster_state.Address("there-0:9092"),),
     cluster_id="theirs",
     topics={name: topic() for name in ("out", "dead", "__transaction_state")},
-    group=ConsumerGroup("EMPTY", "classic", "", (), EVERYTHING),
+    group=cluster_state.ConsumerGroup("EMPTY", "classic", "", (), EVERYTHING),
     logs={(name, number): LOG for name in ("out", "dead") for number in (0, 1)},
     ids={"shop/from/doctor": ""},
     samples={},
@@ -155,12 +149,11 @@ KAFKA_THERE = replace(
 def healthy_there(**environ: str) -> CheckContext:
     """Return the case on the cluster of the outputs of a pipeline between two, without a fault."""
     here = healthy(**{**ELSEWHERE, **environ})._replace(kafka=KAFKA_HERE)
-    there = target_settings(here.settings)
-    return CheckContext(there, KAFKA_THERE, None, PROCESS, here)
+    return CheckContext(target_settings(here.settings), KAFKA_THERE, None, PROCESS, here)
 
 
 def with_topic(
-    name: str, *partitions: Partition, **settings: str
+    name: str, *partitions: cluster_state.Partition, **settings: str
 ) -> Callable[[CheckContext], CheckContext]:
     def change(case: CheckContext) -> CheckContext:
         topics = {**case.kafka.topics, name: topic(*partitions, **settings)}
@@ -186,7 +179,11 @@ def with_retry(partitions: int = LEVELS, **settings: str) -> Callable[[CheckCont
 
 
 def with_state(
-    partitions: int = 2, folder: str | None = ".", size: str = "1MiB", **settings: str
+    partitions: int = 2,
+    folder: str | None = ".",
+    size: str = "1MiB",
+    low: int = 0,
+    **settings: str,
 ) -> Callable[[CheckContext], CheckContext]:
     """Return what lets the transform keep state, in a topic so set; no partitions: in none."""
     environ = ENVIRON | {"HAPAX_STATE__SIZE_MAX": size}
@@ -198,10 +195,10 @@ def with_state(
         topics = dict(case.kafka.topics)
         if partitions:
             topics["shop-state"] = topic(*[SOUND] * partitions, **given)
-        logs = {("shop-state", number): LOG for number in range(partitions)}
+        log = replace(LOG, offsets=LogOffsets(low, 10, 10))
+        logs = {("shop-state", number): log for number in range(partitions)}
         facts = replace(case.kafka, topics=topics, logs={**case.kafka.logs, **logs})
-        topics_of_state = ("shop-state",)
-        return case._replace(settings=load_settings(environ), kafka=facts, state=topics_of_state)
+        return case._replace(settings=load_settings(environ), kafka=facts, state=("shop-state",))
 
     return change
 

@@ -89,8 +89,7 @@ class DyingPartsSink(DyingSink):
 def _dying_lanes(settings: Settings, plans: Iterable[LanePlan]) -> Iterator[LaneReport]:
     """Publish the first parcel of each lane, then die: a task that is killed."""
     for plan in plans:
-        first = msgspec.structs.replace(plan, shares=plan.shares[:1])
-        yield from publish_lanes(settings, [first])
+        yield from publish_lanes(settings, [msgspec.structs.replace(plan, shares=plan.shares[:1])])
     _die()
 
 

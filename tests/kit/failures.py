@@ -43,7 +43,6 @@ def pytest_terminal_summary(
 ) -> Generator[None, object, object]:
     """Name what failed once more at the very end: of a long output people see that first."""
     result = yield
-    reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
-    for report in reports:
+    for report in [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]:
         terminalreporter.write_line(_line(report))
     return result

@@ -106,8 +106,7 @@ def _input_row(world: World, one: Given, first: int, *, known: bool) -> InputRow
     event_id = id_hash(f"{first} {one.number}".encode()) + b"\0" if named else None
     outputs = POISON if rules.is_poison(one.number) else len(due(one))
     owner = number_of(first + one.place, one.offset)
-    due_ = outputs if known else None
-    return InputRow(one.offset, VISIBLE, owner, event_id, due_, content, None)
+    return InputRow(one.offset, VISIBLE, owner, event_id, outputs if known else None, content, None)
 
 
 def _effect(one: Effect) -> tuple[int, int, int, int]:

@@ -55,8 +55,7 @@ def reader(
 
 
 def writer(bootstrap_servers: str) -> AbstractContextManager[Producer]:
-    properties = {**WRITER, "bootstrap.servers": bootstrap_servers}
-    return _kept(Producer, properties, connect_s=60.0)
+    return _kept(Producer, {**WRITER, "bootstrap.servers": bootstrap_servers}, connect_s=60.0)
 
 
 @contextmanager

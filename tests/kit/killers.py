@@ -28,8 +28,7 @@ def _fill() -> None:
     reserved = []
     while True:
         # Promised and never touched: no machine suffers.
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        reserved.append(mmap.mmap(-1, 1 << 32, flags=flags))
+        reserved.append(mmap.mmap(-1, 1 << 32, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _away() -> None:

@@ -77,6 +77,5 @@ class Client:
             for n, at_s in enumerate(times_s)
             if n >= offsets.log_start and at_s * 1000 >= one.offset
         ]
-        known = {-2: offsets.log_start, -1: end}
-        offset = known.get(one.offset, later[0] if later else -1)
+        offset = {-2: offsets.log_start, -1: end}.get(one.offset, later[0] if later else -1)
         return TopicPartition(one.topic, one.partition, offset)

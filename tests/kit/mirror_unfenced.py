@@ -4,7 +4,7 @@ import os
 
 from hapax.core.records import TopicPartition
 from hapax.kafka.produce import target
-from hapax.kafka.produce.marked_transaction import MarkedNames
+from hapax.kafka.produce.micro_batch import MarkedNames
 from tests.kit.mirror_frozen import pass_on
 
 __all__ = ["pass_on"]

@@ -20,8 +20,7 @@ PIPELINES = "NAIVE_PIPELINES"
 def main() -> None:
     """Run each until all is read that is there at its start."""
     pipelines = [load_settings(one) for one in json.loads(os.environ[PIPELINES])]
-    first = pipelines[0]
-    spark = first.spark
+    spark = pipelines[0].spark
     options = SparkOptions("naive", spark.master, spark.properties, connector_jars(spark.jars))
     session = open_session(options)
     for settings in pipelines:

@@ -88,8 +88,7 @@ def falls_off(_held: Held) -> None:
 
 def in_a_thread(held: Held) -> None:
     """End while another thread waits for records."""
-    taking = threading.Thread(target=lambda: held.intake.take(10, 1_000_000), daemon=True)
-    taking.start()
+    threading.Thread(target=lambda: held.intake.take(10, 1_000_000), daemon=True).start()
 
 
 def raises(_held: Held) -> None:

@@ -29,8 +29,7 @@ from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 from tests.kit.doubles import CrashError, Script, StuckError, Ticking, Told
 from tests.simulation.business import event_of, work
 from tests.simulation.judge import Judge
@@ -221,8 +220,7 @@ class Pipeline:
         self.turns += 1
         if self.turns > self.turns_max:
             raise StuckError(f"{self.broker.committed} of {self.broker.ends()}")
-        unbounded = self._bounds == (None, False)
-        if unbounded and self.drained() and not self.lifecycle.stopping:
+        if self._bounds == (None, False) and self.drained() and not self.lifecycle.stopping:
             self.lifecycle.stop("drained")
 
     # -- judging --------------------------------------------------------------------------

@@ -48,8 +48,7 @@ class FakeProducer:
 
     def list_topics(self, *_values: object, **_named: object) -> object:
         self._call("list_topics")
-        facts = {"cluster_id": None, "brokers": self.brokers, "topics": {}}
-        return type("Metadata", (), facts)
+        return type("Metadata", (), {"cluster_id": None, "brokers": self.brokers, "topics": {}})
 
     def __getattr__(self, name: str) -> Callable[..., object]:
         return lambda *_values, **_named: self._call(name)

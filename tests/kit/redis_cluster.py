@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hapax.sandbox.processes import Ports
-from hapax.sandbox.redis_server import Redis
+from hapax.sandbox.servers import Redis
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.claim_stores import admin
 from tests.kit.waiting import await_

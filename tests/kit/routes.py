@@ -44,8 +44,7 @@ def a_route(
         if redis:
             settings["DEDUP__REDIS_URL"] = request.getfixturevalue("redis_url")
         if proxied:
-            proxy = request.getfixturevalue("proxied_broker")
-            settings["KAFKA__BOOTSTRAP_SERVERS"] = proxy.proxied
+            settings["KAFKA__BOOTSTRAP_SERVERS"] = request.getfixturevalue("proxied_broker").proxied
         made = PipelineUnderTest(sandbox, tmp_path_factory.mktemp("route"), **settings)
         if created:
             made.create(**config)
@@ -67,8 +66,7 @@ def routes_of(*, proxied: bool = False, **options: Any) -> Any:
         made: list[PipelineUnderTest] = []
         settings = dict(options)
         if proxied:
-            proxy = request.getfixturevalue("proxied_broker")
-            settings["KAFKA__BOOTSTRAP_SERVERS"] = proxy.proxied
+            settings["KAFKA__BOOTSTRAP_SERVERS"] = request.getfixturevalue("proxied_broker").proxied
 
         def make(
             partitions: int = 1,

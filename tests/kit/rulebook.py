@@ -8,8 +8,7 @@ from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.core.ports import Source
 from hapax.core.records import Message, Progress, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.doubles import Ticking
 from tests.simulation.groups import ClassicGroup, ConsumerGroup, Timing

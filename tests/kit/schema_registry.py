@@ -130,8 +130,7 @@ class RegistryDouble:
         return server
 
     def _serve(self) -> None:
-        server = self._server
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def found(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and answer; a descriptor in place of a text, where that is asked for."""
@@ -148,8 +147,7 @@ class RegistryDouble:
         match unquote(urlsplit(path).path).strip("/").split("/"):
             case ["schemas", "ids", number]:
                 wanted = [one for one in self.schemas if one["id"] == int(number)]
-                known = [one for one in wanted if one["id"] not in self.hidden]
-                return self._last(known, 40403)
+                return self._last([one for one in wanted if one["id"] not in self.hidden], 40403)
             case ["schemas", "guids", guid]:
                 return self._last([one for one in self.schemas if one["guid"] == guid], 40403)
             case ["config" | "subjects"] | ["config", _]:

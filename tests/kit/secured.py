@@ -76,8 +76,7 @@ def login(sandbox: Sandbox, mechanism: str, **more: str) -> dict[str, Any]:
 
 
 def _by_certificate(sandbox: Sandbox, user: str, *, locked: bool) -> Way:
-    password = KEY_PASSWORD if locked else None
-    ours = sandbox.guard.authority.issue(user, password=password)
+    ours = sandbox.guard.authority.issue(user, password=KEY_PASSWORD if locked else None)
     files = {"CERTIFICATE_FILE": str(ours.certificate_file), "KEY_FILE": str(ours.key_file)}
     lock = {"KEY_PASSWORD": KEY_PASSWORD} if locked else {}
     return Way(user, security(sandbox, MUTUAL, PROTOCOL="ssl", **files, **lock))

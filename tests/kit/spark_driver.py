@@ -15,13 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ProducerDeadError,
-    SchemasUnavailableError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.interrupt import Interrupt
 from hapax.core.ports import Changes
 from hapax.engines.idle_offsets import Bounds
@@ -145,12 +139,12 @@ def reported(
     report = RangeReport(lane=lane)
     report.error = {
         RangeOutcome.DONE: None,
-        RangeOutcome.CLAIMS: ClaimsUnavailableError(reason),
-        RangeOutcome.SCHEMAS: SchemasUnavailableError(reason),
-        RangeOutcome.ABORTED: BatchAbortedError(reason),
-        RangeOutcome.FENCED: ProducerDeadError(reason, fenced=True),
-        RangeOutcome.DEAD: ProducerDeadError(reason),
-        RangeOutcome.STOP: StopError(reason),
+        RangeOutcome.CLAIMS: errors.ClaimsUnavailableError(reason),
+        RangeOutcome.SCHEMAS: errors.SchemasUnavailableError(reason),
+        RangeOutcome.ABORTED: errors.BatchAbortedError(reason),
+        RangeOutcome.FENCED: errors.ProducerDeadError(reason, fenced=True),
+        RangeOutcome.DEAD: errors.ProducerDeadError(reason),
+        RangeOutcome.STOP: errors.StopError(reason),
     }[outcome]
     for name, fact in facts.items():
         setattr(report.error if name in {"content", "culprits"} else report, name, fact)
@@ -250,7 +244,7 @@ class FakeClaims:
     def ping(self) -> None:
         self.pings += 1
         if self.outage is not None:
-            raise ClaimsUnavailableError(self.outage)
+            raise errors.ClaimsUnavailableError(self.outage)
 
     def claim(self, *_values: object) -> Any:
         raise AssertionError("the driver claims nothing")

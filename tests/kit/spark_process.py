@@ -17,7 +17,7 @@ from typing import Literal
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from hapax.sandbox.spark_cluster import java_options
+from hapax.sandbox.servers import java_options
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.waiting import await_
 

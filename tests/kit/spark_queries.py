@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_session
-from hapax.sandbox.spark_cluster import java_options
+from hapax.sandbox.servers import java_options
 from hapax.spark import register
 
 QUERY_TIMEOUT_S = 120

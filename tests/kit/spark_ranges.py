@@ -106,8 +106,7 @@ class Application:
         return ends
 
     def run(self, plan: RangePlan, **settings: str) -> RangeReport:
-        chosen = self.with_settings(**settings) if settings else self.settings
-        return RangeTask(chosen, plan).run()
+        return RangeTask(self.with_settings(**settings) if settings else self.settings, plan).run()
 
     def range(
         self, starts: Mapping[Where, int | None], member: bytes, start: str = "earliest"

@@ -30,8 +30,7 @@ from hapax.processing.transform import Transformer
 from hapax.settings import load_settings
 from hapax.telemetry.events import Events
 from hapax.testing.broker import InstantGroup, MemoryBroker, Shift
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 from hapax.wiring.task import RangeTask
 from tests.kit.doubles import CrashError, StuckError, Ticking, Told
 from tests.kit.managed_process import required
@@ -198,8 +197,7 @@ class MemoryTask(RangeTask):
 
     def clients(self) -> tuple[Any, Any]:
         world = self._world
-        source = Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at)
-        return source, Producing(
+        return Range(world.broker, self._plan, wait=world.clock.wait, faults=self._at), Producing(
             world.broker, f"app-w/{self._plan.lane}", clock=world.clock, faults=self._at
         )
 
@@ -384,8 +382,7 @@ class World:
     def start(self) -> None:
         """Build a driver as a new process would."""
         random = self.random
-        told = Told()
-        events = cast("Events", told)
+        events = cast("Events", Told())
         self.lifecycle = Lifecycle(self.clock, Interrupt(), timeout_s=25.0, wait=self.clock.wait)
         self.jobs = Jobs(self, self._lanes, slots=random.choice((1, self._lanes)))
         self._turns = 0

@@ -8,8 +8,7 @@ from hapax.core.record_path import Batch
 from hapax.core.records import Message, Progress, Record
 from hapax.kafka.consume.client import GroupConsumer
 from hapax.sandbox import Sandbox
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit.committing import Committing
 from tests.kit.parts import Parts, transaction_of
 from tests.kit.rulebook import PARTITIONS, Member, MemoryTopics
@@ -69,8 +68,7 @@ class MemoryWorld(MemoryTopics):
         """Nothing: the first intake joins."""
 
     def twin(self) -> Committing:
-        transaction = MemoryTransaction(self.broker, "app-w", clock=self._clock)
-        return Committing(transaction, self.source)
+        return Committing(MemoryTransaction(self.broker, "app-w", clock=self._clock), self.source)
 
     def hide(self, partition: int = 0) -> None:
         self.broker.hide((self.topic, partition), 2)

@@ -72,13 +72,12 @@ def metrics(text: str, _page: Path) -> Iterator[str]:
 
 @cache
 def known_metrics() -> set[str]:
-    known = {
+    return {
         family.name + suffix
         for table in (Metrics(), SpoolMetrics())
         for family in table.registry.collect()
         for suffix in ("", "_total", "_bucket", "_sum", "_count")
-    }
-    return known | {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest
+    } | {"hapax_pipeline", "hapax_env_file"}  # of the plugin of pytest
 
 
 def targets(text: str, _page: Path) -> Iterator[str]:

@@ -58,12 +58,11 @@ PLANTED: dict[Check, str] = {
 
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
 def test_what_the_pages_name_exists(check):
-    missing = [
+    assert [
         (str(page.relative_to(ROOT)), name)
         for page in PAGES
         for name in check(current(page.read_text()), page)
-    ]
-    assert missing == []
+    ] == []
 
 
 @pytest.mark.parametrize("check", PLANTED, ids=lambda check: check.__name__)
@@ -100,8 +99,7 @@ def test_python_in_the_pages_runs_and_its_transforms_answer(block):
     if "transform" in found:
         value = b'{"id": "a-1", "customer": {"id": 7}, "lines": [{"price": 250, "count": 2}]}'
         typed = dict.fromkeys(("HAPAX_INPUT__FORMAT", "HAPAX_OUTPUT__FORMAT"), "json")
-        pipeline = Pipeline(found["transform"], typed if "Record[" in block else {})
-        result = pipeline.run(value)
+        result = Pipeline(found["transform"], typed if "Record[" in block else {}).run(value)
         assert result.outputs
         assert result.dead_letters == []
 

@@ -60,17 +60,15 @@ def test_every_event_that_is_logged_has_a_row_and_every_row_an_event():
 def test_the_levels_are_those_of_the_code():
     listed = rows()
     assert set().union(*listed.values()) <= set(LEVELS)
-    wrong = {event for event, levels in all_logged().items() if not levels <= listed[event]}
-    assert wrong == set()
+    assert {event for event, levels in all_logged().items() if not levels <= listed[event]} == set()
 
 
 def test_an_event_is_found_however_it_is_logged():
-    source = (
+    found = logged(
         'self._logger.error("bell_broke")\ntell("bell_rang", by=1)\n'
         'self._tell(level, "bell_heard")\nself._changed("bell_moved", "x_y", 1)\n'
         'other("bell_stolen")\n'
     )
-    found = logged(source)
     assert found["bell_broke"] == {"error"}
     assert {"bell_broke", "bell_rang", "bell_heard", "bell_moved"} <= set(found)
     assert "bell_stolen" not in found

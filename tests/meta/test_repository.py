@@ -108,12 +108,11 @@ def test_the_number_of_a_file_is_not_kept_to_be_closed_later():
 
 
 def test_every_module_says_what_it_is():
-    silent = [
+    assert [
         str(file.relative_to(ROOT))
         for file in sorted((ROOT / "service").rglob("*.py"))
         if not re.match(r'r?"""\S', file.read_text())
-    ]
-    assert silent == []
+    ] == []
 
 
 def test_the_changelog_knows_the_version_and_the_project_file_takes_it_from_the_package():
@@ -197,8 +196,7 @@ def lines(folder: Path) -> dict[str, int]:
 
 
 def test_no_file_of_the_service_is_longer_than_a_reader_can_hold_and_wiring_only_composes():
-    long = {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX}
-    assert long == {}
+    assert {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX} == {}
     assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
 
 
@@ -261,10 +259,9 @@ def test_each_script_of_a_finding_has_a_head_and_pinned_packages():
 
 
 def test_each_finding_is_in_the_index_once_in_alphabetical_order():
-    rows = re.findall(
+    assert re.findall(
         r"(?m)^\| \[([\w-]+)\]\(([\w.-]+)\) \| .+ \|$", (FOLDER / "README.md").read_text()
-    )
-    assert rows == [(one.stem, one.name) for one in SCRIPTS]
+    ) == [(one.stem, one.name) for one in SCRIPTS]
 
 
 def test_a_script_that_lacks_something_is_found():

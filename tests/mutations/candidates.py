@@ -51,8 +51,7 @@ class Mutation(NamedTuple):
     def apply(self, source: bytes) -> bytes:
         """Return the module with this one change, and all that follows on its old lines."""
         lines = self.before.count("\n") - self.after.count("\n")
-        after = self.after + "\n" * lines
-        return source[: self.begin] + after.encode() + source[self.end :]
+        return source[: self.begin] + (self.after + "\n" * lines).encode() + source[self.end :]
 
 
 class _Edit(NamedTuple):
@@ -187,8 +186,7 @@ class _Edits:
         match = re.search(pattern.encode(), self._source[begin:end])
         if match:
             at = begin + match.start()
-            line = self._source[:at].count(b"\n") + 1
-            yield _Edit(kind, line, at, begin + match.end(), after)
+            yield _Edit(kind, self._source[:at].count(b"\n") + 1, at, begin + match.end(), after)
 
 
 def _narrates(node: ast.AST) -> bool:

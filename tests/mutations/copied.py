@@ -61,9 +61,8 @@ def _forget_bytecode(file: Path) -> None:
 
 def _tested(tree: Path, chosen: Chosen, layer: str) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "service"), str(tree)])}
-    command = [sys.executable, *PYTEST, "-m", LAYERS[layer], *chosen.tests]
     process = subprocess.Popen(
-        command,
+        [sys.executable, *PYTEST, "-m", LAYERS[layer], *chosen.tests],
         cwd=tree,
         env=environment,
         stdout=subprocess.PIPE,

@@ -29,8 +29,7 @@ from hapax.processing.retry_later import LaterTries, Retrying, RetryTopic
 from hapax.processing.transform import Transformer
 from hapax.telemetry.events import Events
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit.doubles import CrashError
 from tests.simulation.business import DEAD, OUT, RETRY
 from tests.simulation.chance import BUSINESS, CLAIMS, REQUESTS, Strike

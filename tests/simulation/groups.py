@@ -171,8 +171,7 @@ def deal(
         taken |= kept[member]
     for place in places:
         if place not in taken:
-            fewest = min(members, key=lambda each: (len(kept[each]), each))
-            kept[fewest].add(place)
+            kept[min(members, key=lambda each: (len(kept[each]), each))].add(place)
     return kept
 
 
@@ -437,8 +436,7 @@ class ConsumerGroup(Group):
 
     def _reconcile(self, member_id: str, seat: ConsumerSeat, held: Places) -> None:
         """Move one member a step towards its target."""
-        mine = [where for where, owner in self._owners.items() if owner == member_id]
-        for where in mine:
+        for where in [where for where, owner in self._owners.items() if owner == member_id]:
             if where not in seat.assigned and where not in held:
                 del self._owners[where]
         most = 1 if self.together else None

@@ -209,8 +209,7 @@ class SimulatedChangelog:
                 continue
             changes = {entry_of(where[1], one.key or b""): one.value for one in found}
             at, newest = found[-1].offset + 1, newest_of(found)
-            own = newest.pop(where[0], -1)
-            yield ChangelogPiece(changes, at, own, newest)
+            yield ChangelogPiece(changes, at, newest.pop(where[0], -1), newest)
 
     def _ask(self, what: str) -> None:
         self._process.at_disk(what)
@@ -515,8 +514,7 @@ class KeptJudge:
             self._note("store", f"{where}: a store is at {held}, the group at {[*then]}")
             return
         head = where[1].to_bytes(4, "big")
-        there = {at: one for at, one in disk.values.items() if at.startswith(head)}
-        if there != then[known[-1]]:
+        if {at: one for at, one in disk.values.items() if at.startswith(head)} != then[known[-1]]:
             self._note("store", f"{where}: a store at {held} differs from the changelog")
 
     def _reaches(self, where: TopicPartition, at: int, held: int) -> bool:

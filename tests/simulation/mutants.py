@@ -26,8 +26,7 @@ from hapax.processing.transform import Transformer
 from hapax.state_store import LmdbStore, StatePosition
 from hapax.testing.broker import MemoryLog
 from hapax.testing.claims import MemoryClaims
-from hapax.testing.source import MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemorySource, MemoryTransaction
 from tests.kit import mutants
 from tests.kit.mutants import Patch, in_place_of, replaced
 from tests.simulation.business import RETRY
@@ -476,7 +475,7 @@ MUTANTS = {
         in_place_of(state_restore, "_usable")(another_incarnation), KEPT, seed=7
     ),
     "a change names only its own input": Mutant(
-        replaced(KeyedState, "_name_newest", lambda *_: None), KEPT, seed=6312
+        replaced(KeyedState, "_sign", lambda *_: None), KEPT, seed=6312
     ),
     "the state of one input is where another is": Mutant(
         replaced(KeyedState, "together", lambda _self, places: {*places}), KEPT, seed=970

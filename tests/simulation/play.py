@@ -34,8 +34,7 @@ def play(
     """Run the schedule of a seed; with ``played`` exactly these faults strike."""
     chosen = draw(Random(seed)) if options is None else options
     world = World(seed, chosen, played=played, trace=trace)
-    found = world.run()
-    return Outcome(found, world.chance.struck, world.counts)
+    return Outcome(world.run(), world.chance.struck, world.counts)
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -55,8 +55,7 @@ def test_directed_schedules_meet_their_moment_and_break_nothing(name):
 
 def test_what_was_aborted_lets_nothing_expire_before_those_that_are_committed():
     items = (Item(0.05, 0, (b"11/1", b"8/2", b"bad6/1")), Item(0.58, 0, (b"two1/0",)))
-    options = Options(batch_max=2, latency_s=0.05, items=items, stateful=True)
-    assert not play(0, options).found
+    assert not play(0, Options(batch_max=2, latency_s=0.05, items=items, stateful=True)).found
 
 
 def test_a_seed_is_one_schedule():
@@ -111,8 +110,7 @@ def test_a_worker_that_only_waits_is_found_to_hang(monkeypatch):
 
     monkeypatch.setattr("hapax.testing.broker.MemoryBroker.fetch", nothing)
     monkeypatch.setattr("tests.simulation.world.CALM_MAX_S", 5.0)
-    kinds = {kind for seed in range(5) for kind, _ in play(seed).found}
-    assert kinds & {"hang", "lost-write"}
+    assert {kind for seed in range(5) for kind, _ in play(seed).found} & {"hang", "lost-write"}
 
 
 # -- Controls: a broken worker must be caught, or the green of the others proves nothing ---

@@ -17,10 +17,10 @@ from hapax.cluster.micro_batches import InputLogs
 from hapax.core.interrupt import Interrupt
 from hapax.kafka.consume import positions
 from hapax.kafka.consume.client import GroupConsumer
-from hapax.kafka.consume.topic_check import TopicIdentity
+from hapax.kafka.consume.positions import TopicIdentity
 from hapax.kafka.produce import producer
 from hapax.kafka.undecodable import StuckPartitions
-from hapax.publish.acceptance import Acceptance
+from hapax.publish.stored import Acceptance
 from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS

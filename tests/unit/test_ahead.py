@@ -109,16 +109,14 @@ def test_the_claim_phase_is_what_was_waited_for_and_not_the_way():
 @pytest.mark.parametrize("step", ["begin", "send", "send_offsets", "commit"])
 def test_when_a_batch_fails_the_one_ahead_is_dropped_and_asks_again(step, error, *, after):
     fault: InjectedFault | None = InjectedFault(error, after=after)  # one of three
-    script = Script(**{step: [fault]})
-    pipeline, claims = backlog(6, 2, script)
+    pipeline, claims = backlog(6, 2, Script(**{step: [fault]}))
     pipeline.run_judged()
     assert ("drop", 3) in claims.notes
     assert claims.notes.count(("ask", 3)) >= 2
 
 
 def test_partitions_of_the_batch_ahead_alone_are_read_again_when_the_first_one_aborts():
-    script = Script(send=[InjectedFault("aborted")])
-    pipeline, _claims = backlog(3, 2, script)
+    pipeline, _claims = backlog(3, 2, Script(send=[InjectedFault("aborted")]))
     pipeline.run_judged()
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {("in", 0): 0, ("in", 1): 0}
 

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from hapax.commands.tree import app
 from hapax.kafka.read.range_reader import OffsetRange
 from hapax.operations.audit import topics as audit_topics
-from hapax.operations.audit.judgement import View, named_topics
-from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.judgement import LocalAudit, View, named_topics
 from hapax.operations.audit.result import NAMES, IncompleteError
 from tests.kit import histories
 from tests.kit.audited import judged_here, scope_of

@@ -221,12 +221,11 @@ def test_what_a_record_that_asks_for_a_later_try_will_come_to_is_not_known():
     def ask(_record: Record) -> Output:
         raise RetryLater(after="5s")
 
-    topic = RetryTopic("app-retry", frozenset({"in"}))
     rows = InputRows(
         PLACES,
         ids=("key",),
         claimed=True,
-        transformer=Transformer(ask, 3, Retrying(topic=topic)),
+        transformer=Transformer(ask, 3, Retrying(topic=RetryTopic("app-retry", frozenset({"in"})))),
         output_topic="out",
         compare=Compare.VALUES,
     )

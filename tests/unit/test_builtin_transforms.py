@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 from hapax.core.errors import Poison
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
-from hapax.processing.transform import Transformer, load_form
+from hapax.processing.transform import Transformer, identity, load_form
 from hapax.transforms.json_values import json_validate, rekey_by_json, split_json_array
-from hapax.transforms.records import drop_tombstones, identity
+from hapax.transforms.records import drop_tombstones
 
 JSON = st.recursive(  # small: the bytes matter here, not the depth
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
@@ -61,14 +61,12 @@ def test_a_byte_order_mark_before_the_json_is_passed_over_as_where_ids_are_read(
 
 @given(st.lists(JSON, max_size=5))
 def test_an_array_leaves_as_its_elements_in_order(elements):
-    value = json.dumps(elements, ensure_ascii=False).encode()
-    outputs = list(split_json_array(of(value)))
+    outputs = list(split_json_array(of(json.dumps(elements, ensure_ascii=False).encode())))
     assert [json.loads(output.value or b"") for output in outputs] == elements
 
 
 def test_elements_keep_their_bytes_and_an_empty_array_is_filtered():
-    value = b'[ 1.10000000000000000001 , {"b":1,"a":[]} ]'
-    assert apply(split_json_array, value) == (
+    assert apply(split_json_array, b'[ 1.10000000000000000001 , {"b":1,"a":[]} ]') == (
         Output(b"1.10000000000000000001"),
         Output(b'{"b":1,"a":[]}'),
     )

@@ -17,17 +17,8 @@ from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Result
 from hapax.engines.batch_runner import WindowRunner
+from hapax.processing import call_window
 from hapax.processing.batch_result import Begun
-from hapax.processing.call_window import (
-    PENDING,
-    Call,
-    CallLimits,
-    CallQueue,
-    CallTimeoutError,
-    Window,
-    fail,
-    settle,
-)
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identified
 from hapax.processing.transform import TransformForm, form_of
@@ -36,22 +27,22 @@ from tests.kit.calls import Stamps
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIMITS, ONCE = CallLimits(), CallLimits(attempts_max=1)
+LIMITS, ONCE = call_window.CallLimits(), call_window.CallLimits(attempts_max=1)
 
 
-def calls(keys: Sequence[str | None]) -> list[Call]:
+def calls(keys: Sequence[str | None]) -> list[call_window.Call]:
     return [
-        Call(Record("in", 0, at, None, b"%d" % at), b"", key, unchecked=False)
+        call_window.Call(Record("in", 0, at, None, b"%d" % at), b"", key, unchecked=False)
         for at, key in enumerate(keys)
     ]
 
 
-def offsets(unit: Sequence[Call]) -> list[int]:
+def offsets(unit: Sequence[call_window.Call]) -> list[int]:
     return [call.record.offset for call in unit]
 
 
 def test_calls_of_one_key_begin_one_after_the_other_and_others_pass_them():
-    queue = CallQueue("key", 1)
+    queue = call_window.CallQueue("key", 1)
     queue.add(calls(["a", "a", "b", None, None]))
     first = queue.take()
     assert offsets(first) == [0]
@@ -61,13 +52,13 @@ def test_calls_of_one_key_begin_one_after_the_other_and_others_pass_them():
 
 
 def test_without_an_order_all_calls_may_begin():
-    queue = CallQueue("none", 1)
+    queue = call_window.CallQueue("none", 1)
     queue.add(calls(["a", "a", "a"]))
     assert [offsets(queue.take()) for _ in range(4)] == [[0], [1], [2], []]
 
 
 def test_a_list_takes_later_records_of_its_keys_along_in_their_order():
-    queue = CallQueue("key", 4)
+    queue = call_window.CallQueue("key", 4)
     queue.add(calls(["a", "b", "a", "a", "b"]))
     unit = queue.take()
     assert offsets(unit) == [0, 2, 3, 1]
@@ -77,7 +68,7 @@ def test_a_list_takes_later_records_of_its_keys_along_in_their_order():
 
 
 def test_a_call_that_was_dropped_never_begins_and_lets_its_key_go_on():
-    queue = CallQueue("key", 1)
+    queue = call_window.CallQueue("key", 1)
     made = calls(["a", "a", "a"])
     queue.add(made)
     first = queue.take()
@@ -95,9 +86,9 @@ def test_a_call_that_was_dropped_never_begins_and_lets_its_key_go_on():
 def test_every_call_is_made_once_and_those_of_a_key_in_order_whatever_ends_first(
     keys, order, records_max, ends
 ):
-    queue = CallQueue(order, records_max)
-    made: list[Call] = []
-    flying: list[list[Call]] = []
+    queue = call_window.CallQueue(order, records_max)
+    made: list[call_window.Call] = []
+    flying: list[list[call_window.Call]] = []
     queue.add(calls(keys))
     while (unit := queue.take()) or flying:
         if unit:
@@ -117,8 +108,7 @@ def test_every_call_is_made_once_and_those_of_a_key_in_order_whatever_ends_first
 
 def test_answers_of_a_list_are_those_of_its_records_and_an_exception_fails_its_own():
     unit = calls([None, None, None])
-    again = settle(unit, [Output(b"x"), ValueError("no"), None], ONCE, lists=True)
-    assert again == []
+    assert call_window.settle(unit, [Output(b"x"), ValueError("no"), None], ONCE, lists=True) == []
     assert unit[0].result == (Output(b"x"),)
     assert unit[1].result == Failure("ValueError", "no", 1)
     assert unit[2].result == ()
@@ -127,28 +117,29 @@ def test_answers_of_a_list_are_those_of_its_records_and_an_exception_fails_its_o
 @pytest.mark.parametrize("answer", [[], [None], None, "ab", {"a": 1}])
 def test_a_list_of_another_length_is_halved_until_it_names_the_function_as_wrong(answer):
     unit = calls([None, None])
-    halves = settle(unit, answer, LIMITS, lists=True)
+    halves = call_window.settle(unit, answer, LIMITS, lists=True)
     assert halves == [unit[:1], unit[1:]]
-    assert unit[0].result is PENDING
-    assert settle(halves[0], [1, 2], LIMITS, lists=True) == []
+    assert unit[0].result is call_window.PENDING
+    assert call_window.settle(halves[0], [1, 2], LIMITS, lists=True) == []
     assert isinstance(unit[0].result, Failure)
     assert "a function of 1 records returns a list of as many answers" in unit[0].result.text
 
 
 def test_a_record_that_fails_is_tried_again_up_to_its_attempts():
     unit = calls([None])
-    assert fail(unit, ValueError("1"), LIMITS) == [unit]
-    assert fail(unit, ValueError("2"), LIMITS) == [unit]
-    assert fail(unit, ValueError("3"), LIMITS) == []
+    assert call_window.fail(unit, ValueError("1"), LIMITS) == [unit]
+    assert call_window.fail(unit, ValueError("2"), LIMITS) == [unit]
+    assert call_window.fail(unit, ValueError("3"), LIMITS) == []
     assert unit[0].result == Failure("ValueError", "3", 3)
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"), [(Poison("never"), "Poison"), (CallTimeoutError("late"), "timeout")]
+    ("error", "reason"),
+    [(Poison("never"), "Poison"), (call_window.CallTimeoutError("late"), "timeout")],
 )
 def test_poison_and_a_call_that_was_cancelled_are_final(error, reason):
     unit = calls([None])
-    assert fail(unit, error, LIMITS) == []
+    assert call_window.fail(unit, error, LIMITS) == []
     result = unit[0].result
     assert isinstance(result, Failure)
     assert (result.reason, result.attempts) == (reason, 1)
@@ -215,24 +206,26 @@ def begun(
     return Begun(found, None, {}, claimed=claimed, preset=dict(preset or {}))
 
 
-def admitted(window: Window, taken: Batch, **more: object) -> list[Call]:
+def admitted(window: call_window.Window, taken: Batch, **more: object) -> list[call_window.Call]:
     return window.admit(taken, begun(len(taken.records), **more))  # type: ignore[arg-type] # as above
 
 
-def finish(calls: Sequence[Call], *offsets: int) -> None:
+def finish(calls: Sequence[call_window.Call], *offsets: int) -> None:
     for call in calls:
         if not offsets or call.record.offset in offsets:
             call.result = ANSWER
 
 
-def left(window: Window, most: int = 100) -> tuple[list[int], dict[tuple[str, int], int]]:
+def left(
+    window: call_window.Window, most: int = 100
+) -> tuple[list[int], dict[tuple[str, int], int]]:
     ready = window.ready(most)
     return ([], {}) if ready is None else ([r.offset for r in ready[0].records], ready[0].next)
 
 
 @pytest.fixture
 def window():
-    return Window()
+    return call_window.Window()
 
 
 def test_only_the_finished_prefix_of_a_partition_leaves(window):
@@ -373,8 +366,8 @@ def test_room_is_counted_in_records_and_bytes(count, window):
 def test_results_stay_within_their_bound_and_no_call_waits_for_one_that_waits(
     places, sizes, at_once, most, chance
 ):
-    window, queue = Window(), CallQueue("key", 1)
-    running: list[list[Call]] = []
+    window, queue = call_window.Window(), call_window.CallQueue("key", 1)
+    running: list[list[call_window.Call]] = []
     window.room.most, window.room.bytes_max, window.room.share = most, most, most // 3
     records = [Record("in", at, n, key.encode(), b"") for n, (at, key) in enumerate(places)]
     queue.add(window.admit(Batch(records, {}, {}), begun(len(records))))

@@ -295,8 +295,7 @@ def test_a_thread_that_hangs_is_named(opened, *, answers):
     calls.start(made)
     await_(lambda: len(calls.begun()) == 1)
     assert [calls.tick() for _ in range(3)] == [None] * 3
-    hung = calls.tick()
-    assert hung[0] is made[0].record
+    assert calls.tick()[0] is made[0].record
     ((record, seconds),) = calls.running()
     assert record is made[0].record
     assert seconds == pytest.approx(0.4)

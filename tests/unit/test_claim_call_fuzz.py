@@ -7,8 +7,7 @@ from unittest.mock import patch
 from hypothesis import example, given, settings, strategies as st
 
 from hapax.claims.kind import StoreOptions
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import by_shard, first_number, packed_digests
+from hapax.claims.redis import RedisClaims, by_shard, first_number, packed_digests
 from hapax.core.records import Record
 from hapax.processing.identity import Identity
 
@@ -78,7 +77,7 @@ def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alo
     claims = RedisClaims("redis://127.0.0.1:1", StoreOptions("app", ttl_ms=3200))
     number = first_number("in")
     claims._store.take([b"3", EPOCH, b"", b"1000", []], [], 0.0)
-    with patch("hapax.claims.redis_script.Exchange", Wire(sent)):
+    with patch("hapax.claims.redis.Exchange", Wire(sent)):
         claims.claim(
             [found.claims[index] for index in places],
             [records[index] for index in places],

@@ -173,8 +173,7 @@ def test_two_replays_of_one_original_by_tools_of_others_both_have_an_effect():
     pipeline.write(b"e")
     run(pipeline)
     for value in (b"e/2", b"e/3"):
-        headers = (("id", b"e"), ("hapax-replay-of", b"in/0/0"))
-        pipeline.broker.write("in", value, headers=headers)
+        pipeline.broker.write("in", value, headers=(("id", b"e"), ("hapax-replay-of", b"in/0/0")))
     run(pipeline)
     assert pipeline.outputs() == [b"E", b"E/2", b"E/3"]
 

@@ -7,10 +7,9 @@ from hypothesis import given, strategies as st
 from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions, TlsFiles
-from hapax.claims.redis import RedisClaims
+from hapax.claims.redis import RedisClaims, packed_digests, packed_owners, salt_of
 from hapax.claims.redis_connection import connect, is_away, place
 from hapax.claims.redis_health import preflight, server_name
-from hapax.claims.redis_script import packed_digests, packed_owners, salt_of
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
 from hapax.core.records import Coordinates
 from hapax.sandbox.guard import Authority
@@ -150,8 +149,7 @@ def test_sentinels_have_a_login_of_their_own_and_share_the_certificates(*, tls):
     for each in asked:
         assert (each.get("username"), each["password"]) == (None, "other")
         assert each.get("db", 0) == 0
-    kind = connect(url).connection_pool.connection_class
-    assert issubclass(kind, SSLConnection) is tls
+    assert issubclass(connect(url).connection_pool.connection_class, SSLConnection) is tls
 
 
 def test_no_sentinel_that_answers_is_an_outage():

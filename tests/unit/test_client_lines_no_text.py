@@ -11,7 +11,7 @@ from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.kafka.errors import LINE_IS_NO_TEXT
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
-from hapax.kafka.produce.marked_transaction import stable_offset
+from hapax.kafka.produce.micro_batch import stable_offset
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.weaker import KafkaAtLeastOnce
 from tests.kit.consumers import FakeConsumer

@@ -14,9 +14,8 @@ from hapax.cluster.lag import ReaderLag
 from hapax.cluster.offset_moves import Move, Placed, Skip, Translated
 from hapax.cluster.partition_offsets import LogOffsets
 from hapax.commands.tree import app
-from hapax.core.claim_store import Owned
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.ports import Stuck
+from hapax.core.ports import Owned, Stuck
 from hapax.core.records import Coordinates, Record
 from hapax.operations.audit.result import Audit, InputBounds, InputFindings, total
 from hapax.operations.claims import Adoption, Rebuilt

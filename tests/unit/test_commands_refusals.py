@@ -84,6 +84,7 @@ WRONG = {
     "publish --resume-at 1": "--resume-at needs --spool DIR",
     "publish --spool s --transactional": "exclude each other",
     "publish --spool s --disk-max much": "--disk-max much",
+    "publish --spool s --disk-max 1": "--disk-max 1: a spool takes 256KiB at least",
     "publish nowhere.log --spool s": "nowhere.log cannot be read: No such file",
     "publish nowhere.jsonl": "nowhere.jsonl cannot be read: No such file",
     "transactions abort other-0 --yes": "no transactional id of",
@@ -116,6 +117,8 @@ def test_programs_get_the_sentence_as_json_and_an_id_like_a_place_is_given_by_na
     told = json.loads(invoked(app, ["offsets", "--json"], env=env, code=3).stdout)
     assert told["ok"] is False
     assert len(told["problems"]) == 1
+    told = json.loads(invoked(app, ["audit", "--json", "--al"], code=2).stdout)
+    assert told["problems"][0].startswith("hapax audit: No such option: --al")
     done = invoked(app, ["trace", "--id", "2030/01/31"], env=env, code=3)
     assert "no broker answered" in done.stderr
 
@@ -129,12 +132,35 @@ def test_what_cannot_be_meant_is_one_sentence_and_exit_code_2(command):
     assert WRONG[command] in told
 
 
+def test_a_folder_without_settings_is_named_before_each_variable_that_is_missing():
+    told = invoked(app, ["dev", "--once"], env={}, input="{}\n", code=2).stderr.splitlines()
+    assert told[0].startswith("hapax dev: there is no settings.env here: name a file")
+    assert "HAPAX_APP is not set" in told[1]
+
+
+@pytest.mark.parametrize("command", ["audit", "offsets", "offsets rewind --by 1", "trace e-1"])
+def test_what_judges_a_group_refuses_a_pipeline_whose_positions_are_in_a_checkpoint(command):
+    rows = {
+        "HAPAX_ENGINE": "spark",
+        "HAPAX_SPARK__DATAFRAME": "m:f",
+        "HAPAX_SPARK__CHECKPOINT": "c",
+    }
+    env = {
+        **ENVIRONMENT,
+        **rows,
+        "HAPAX_TRANSFORM": "",
+        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    }
+    done = RUN.invoke(app, command.split(), env=env)
+    assert "positions of a DataFrame are in its checkpoint" in done.stderr
+    assert done.exit_code == 2
+
+
 @pytest.mark.parametrize(
     "arguments", ["topic=a b", "topic=..", "topic=a:0", "topic=a:99999999999", "nodes=2", "rules=x"]
 )
 def test_a_sandbox_that_cannot_be_meant_is_refused_before_anything_starts(arguments):
-    done = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2)
-    (told,) = done.stderr.splitlines()
+    (told,) = invoked(app, ["sandbox", "up", f"--{arguments}"], code=2).stderr.splitlines()
     assert told.startswith("hapax sandbox up: Invalid value for ")
 
 
@@ -189,10 +215,9 @@ def test_a_name_alone_shows_the_help_and_no_error():
 
 @pytest.mark.parametrize("command", ["claims show e-1", "claims forget e-1 --yes"])
 def test_a_claim_store_that_is_away_is_one_sentence_and_exit_code_1(command):
-    done = invoked(app, command.split(), env={**ENVIRONMENT, **REDIS}, code=1)
-    assert done.stderr.splitlines() == [
-        "Redis at 127.0.0.1:1/0 does not answer: connection refused"
-    ]
+    assert invoked(
+        app, command.split(), env={**ENVIRONMENT, **REDIS}, code=1
+    ).stderr.splitlines() == ["Redis at 127.0.0.1:1/0 does not answer: connection refused"]
 
 
 @pytest.mark.parametrize("command", ["claims rebuild", "dead-letters replay"])
@@ -203,8 +228,7 @@ def test_what_changes_things_asks_and_without_a_terminal_wants_a_flag(command):
     with pytest.raises(ConfigurationError, match="add --yes"):
         confirm(f"Do {command}?", yes=False)
     confirm(f"Do {command}?", yes=True)
-    help_ = RUN.invoke(app, [*command.split(), "--help"])
-    assert "--yes" in help_.stdout
+    assert "--yes" in RUN.invoke(app, [*command.split(), "--help"]).stdout
 
 
 STAND_IN = """

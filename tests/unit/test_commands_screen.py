@@ -10,12 +10,14 @@ import termios
 from contextlib import suppress
 from operator import itemgetter
 
+import msgspec
 import pytest
 import typer
 
 from hapax.commands import screen
 from hapax.core.durations import duration_ms
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, HapaxError, PreflightError
+from hapax.operations.state import KeptValue
 from tests.kit.commands import run_captured
 
 WIDEST = (
@@ -23,6 +25,22 @@ WIDEST = (
     "remark",
 )  # fmt: skip
 STRANGE = "a\x1b[31m\x9b\u202eb\u2028\x7f\udc80ä[red]"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (b"text", {"base64": "dGV4dA=="}),
+        ("dGV4dA==", "dGV4dA=="),
+        ([{"a": b""}, None], [{"a": {"base64": ""}}, None]),
+        ({True: 1, (1, 2): 2, b"a": 3}, {"true": 1, "[1, 2]": 2, '{"base64": "YQ=="}': 3}),
+        (float("-inf"), "-inf"),
+    ],
+    ids=["bytes", "text", "nested", "keys", "no number"],
+)
+def test_what_is_kept_is_shown_as_json_has_it_and_bytes_are_not_like_text(value, shown):
+    kept = KeptValue(0, b"k", "n", msgspec.msgpack.encode(value))
+    assert json.loads(json.dumps(kept.value, allow_nan=False)) == shown
 
 
 def test_what_a_terminal_would_obey_is_escaped_in_text_json_and_tables_and_the_rest_stays(capsys):

@@ -58,8 +58,7 @@ def test_calls_beside_which_the_group_is_attended_to_may_take_longer_than_the_po
 
 @pytest.mark.parametrize("more", [{}, {"HAPAX_TRANSFORM": "tests.kit.calls:function"}])
 def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval(more):
-    result = invoked(app, ["check"], env=REQUIRED | LONG | more, code=2)
-    (told,) = result.stderr.splitlines()
+    (told,) = invoked(app, ["check"], env=REQUIRED | LONG | more, code=2).stderr.splitlines()
     assert told.startswith(
         "HAPAX_CALL__TIMEOUT=10m must be shorter than HAPAX_GROUP__MAX_POLL_INTERVAL=5m: while"
         " a plain function is called, one at a time, nothing attends to the group"

@@ -52,8 +52,7 @@ def test_a_repeat_has_the_same_id_key_and_value_as_its_event_and_some_choose_the
     all_events = events(1)
     distinct = {event[:3] for event in all_events}
     assert len({event.id for event in all_events}) == len(distinct)
-    repeats = len(all_events) - len(distinct)
-    assert 0.01 < repeats / len(all_events) < 0.04
+    assert 0.01 < (len(all_events) - len(distinct)) / len(all_events) < 0.04
     assert {event.partition for event in all_events} == {BY_KEY, *range(PARTITIONS)}
     traffic = Traffic(1)
     assert {traffic.burst(10)[0] for _ in range(200)} == {True, False}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hapax.demo import spark
-from hapax.demo.spark import SparkApplication, of_session, python_workers, send
+from hapax.demo import story
+from hapax.demo.story import SparkApplication, of_session, python_workers, send
 from hapax.sandbox.watchdog import ChildWatchdog
 from tests.kit.waiting import await_
 
@@ -114,7 +114,7 @@ def test_frozen_is_everything_and_a_thaw_lets_it_leave_in_order(started):
 
 
 def test_what_a_driver_leaves_behind_is_named_and_can_be_ended(started, monkeypatch):
-    monkeypatch.setattr(spark, "_GONE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(story, "_GONE_TIMEOUT_S", 0.05)
     application, child = started(WITHOUT_CHILD)
     session = application.pid
     assert application.terminate() == 0

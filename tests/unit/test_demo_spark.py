@@ -13,11 +13,16 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hapax.commands.demo import demo, figures, sentences, table
-from hapax.demo import faults, spark
-from hapax.demo.faults import DemoFault
-from hapax.demo.spark import HandOver, SparkApplication, freeze_in_range, lane_is_back
-from hapax.demo.stage import DemoError
-from hapax.demo.story import DemoSummary, DemoVerdict, verdict_of
+from hapax.demo import story
+from hapax.demo.stage import DemoError, DemoFault, HandOver
+from hapax.demo.story import (
+    DemoSummary,
+    DemoVerdict,
+    SparkApplication,
+    freeze_in_range,
+    lane_is_back,
+    verdict_of,
+)
 from hapax.operations.audit.result import NAMES, Audit, OutputBounds, OutputFindings
 from hapax.sandbox.processes import ManagedProcess
 
@@ -141,9 +146,9 @@ def stage_with(looks: Iterator[dict[Any, Any]], family: Family, monkeypatch: Any
     def wait(condition: Callable[[], object], _what: str) -> None:
         assert condition()
 
-    monkeypatch.setattr(spark, "undecided", lambda _client, _places: {"any": True})
-    monkeypatch.setattr(faults, "undecided", lambda _client, _places: next(looks))
-    monkeypatch.setattr(faults, "_STALLED_S", 0.01)
+    monkeypatch.setattr(story, "_caught", lambda _stage: True)
+    monkeypatch.setattr(story, "undecided", lambda _client, _places: next(looks))
+    monkeypatch.setattr(story, "_STALLED_S", 0.01)
     return SimpleNamespace(offsets=None, application=family, wait=wait)
 
 
@@ -222,8 +227,7 @@ def test_each_anomaly_of_the_audit_has_its_row_and_its_examples(name: str, kind:
 
 
 def test_each_class_of_the_audit_is_counted():
-    totals = dict.fromkeys(NAMES, 1)
-    verdict = verdict_of(audited(**totals), events=9)
+    verdict = verdict_of(audited(**dict.fromkeys(NAMES, 1)), events=9)
     anomalies = verdict.lost + verdict.doubled + verdict.out_of_order + verdict.from_aborted
     assert anomalies + verdict.wrong == len(NAMES)
 
@@ -234,7 +238,7 @@ WITHOUT = {NO_PYSPARK: ("find_spec", lambda _: None), "Run it on Linux": ("PROC"
 
 @pytest.mark.parametrize(("said", "patch"), WITHOUT.items())
 def test_without_pyspark_or_proc_it_says_what_to_do_and_starts_nothing(monkeypatch, patch, said):
-    monkeypatch.setattr(spark, *patch)
+    monkeypatch.setattr(story, *patch)
     result = CliRunner().invoke(APP, ["--engine", "spark"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr

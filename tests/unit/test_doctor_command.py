@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 from hapax.commands.doctor import summary
 from hapax.commands.tree import app
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.admin.preflight import ApiVersionsLog
+from hapax.kafka.admin.topics import ApiVersionsLog
 from hapax.kafka.connection import probe, split
 from hapax.operations.doctor import examination as doctor
-from hapax.operations.doctor.bundle import write_bundle
 from hapax.operations.doctor.check import CheckContext, Finding, Verdict
-from hapax.operations.doctor.examination import Examination, judge
+from hapax.operations.doctor.examination import Examination, judge, write_bundle
 from hapax.sandbox.processes import Ports
 from hapax.settings import Settings
 from hapax.telemetry.health import Health
@@ -118,10 +117,9 @@ def test_a_dead_cluster_is_named_within_seconds_without_a_traceback():
     ports.close()
     assert done.exit_code == 1
     assert done.stderr == ""
-    failed = {
+    assert {
         each["check"] for each in json.loads(done.stdout)["findings"] if each["verdict"] == "FAIL"
-    }
-    assert failed == {"bootstrap", "claim-store"}
+    } == {"bootstrap", "claim-store"}
 
 
 def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting():
@@ -157,8 +155,7 @@ def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting()
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(looks, words, env):
     looks(lambda case: case)
-    done = invoked(app, ["doctor", *words], env={**ENVIRON, **env}, code=2)
-    (line,) = done.stderr.splitlines()
+    (line,) = invoked(app, ["doctor", *words], env={**ENVIRON, **env}, code=2).stderr.splitlines()
     assert line.startswith("hapax doctor: ")
 
 

@@ -51,8 +51,7 @@ def test_an_interrupt_that_is_due_at_the_start_lets_one_record_and_ends_of_other
 def test_a_condemned_record_becomes_a_dead_letter_without_being_transformed():
     pipeline = filled()
     batch = taken(pipeline)
-    condemned = {batch.records[1].coordinates: TOO_LARGE}
-    settled = pipeline.core.run(batch, condemned, 4)
+    settled = pipeline.core.run(batch, {batch.records[1].coordinates: TOO_LARGE}, 4)
     assert settled.attempt == 4
     assert settled.dead_letter_reasons == {"Refused": 1, "ValueError": 1}
     assert pipeline.dead() == [b"two", b"boom"]
@@ -112,8 +111,7 @@ def test_all_that_are_refused_by_name_are_blamed_and_dead_letters_are_cut(
 def test_a_dead_letter_rate_over_its_limit_stops_before_anything_is_written():
     script = Script()
     pipeline = filled(faults=script)
-    rate = pipeline.core._steps.dead_letter_rate
-    rate._records_min = 5
+    pipeline.core._steps.dead_letter_rate._records_min = 5
     with pytest.raises(DeadLetterLimitError):
         run(pipeline)
     assert "begin" not in script.steps
@@ -185,8 +183,7 @@ def test_a_replay_inherits_the_claim_of_its_original_and_later_twins_are_dropped
     replay(pipeline, pipeline.broker.records("dead")[0], b"mended")
     pipeline.write(b"boom/2")
     pipeline.broker.write("in", b"nameless")
-    settled = run(pipeline)
-    assert settled.duplicates == 1
+    assert run(pipeline).duplicates == 1
     assert pipeline.outputs() == [b"ANONYMOUS", b"MENDED", b"NAMELESS"]
 
 
@@ -238,8 +235,7 @@ class Overtaken(MemoryClaims):
 
 
 def overtaken(script: Script | None = None) -> Pipeline:
-    clock = Ticking()
-    return opened(Pipeline(claims=Overtaken(clock=clock, ttl_ms=3_600_000), faults=script))
+    return opened(Pipeline(claims=Overtaken(clock=Ticking(), ttl_ms=3_600_000), faults=script))
 
 
 def asked_ahead(pipeline: Pipeline) -> tuple[Batch, Any, Batch]:
@@ -303,6 +299,5 @@ def test_what_is_asked_again_after_an_abort_and_a_loss_of_all_claims_has_its_eff
     assert not script.unplayed
     pipeline.claims.empty()
     pipeline.core.ask(ahead)  # it is the first that claims now
-    again = pipeline.core.run(ahead, {}, 1, pipeline.core.ask(ahead))
-    assert again.duplicates == 0
+    assert pipeline.core.run(ahead, {}, 1, pipeline.core.ask(ahead)).duplicates == 0
     assert pipeline.outputs() == [b"A/SECOND"]

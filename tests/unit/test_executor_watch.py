@@ -79,8 +79,7 @@ def test_executors_are_told_at_once_and_every_few_seconds_until_spark_is_stopped
         if len(waits) == 2:
             context._jsc = None
 
-    told = watched(context, wait)
-    assert told == [{"executors": [IDLE], "ui": ui}, {"executors": [], "ui": ui}]
+    assert watched(context, wait) == [{"executors": [IDLE], "ui": ui}, {"executors": [], "ui": ui}]
     assert waits == [INTERVAL_S, INTERVAL_S]
 
 

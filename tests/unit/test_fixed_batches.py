@@ -68,8 +68,7 @@ def parcel(rows: int, size: int) -> Parcel:
 def test_lanes_share_the_parcels_evenly_and_rows_keep_their_numbers():
     parcels = [parcel(5, 50), parcel(0, 0), parcel(1, 10), parcel(4, 40), parcel(2, 20)]
     manifest = Manifest.of(BATCH, parcels, 2)
-    loads = [sum(share.parcel.size for share in lane) for lane in manifest.lanes]
-    assert loads == [60, 60]
+    assert [sum(share.parcel.size for share in lane) for lane in manifest.lanes] == [60, 60]
     spans = sorted((each.first, each.parcel.rows) for lane in manifest.lanes for each in lane)
     assert spans == [(0, 5), (5, 1), (6, 4), (10, 2)]
     assert [len(lane) for lane in Manifest.of(BATCH, parcels, 9).lanes] == [1, 1, 1, 1]

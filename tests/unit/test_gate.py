@@ -12,7 +12,7 @@ from tests.fault.controls.plans import CONTROLS
 from tests.fault.controls.trials import chosen, parsed
 from tests.fault.mutants.plans import MUTANTS
 from tests.gate import admission, full, parts, rotating, running, soaking, verdict, yardstick
-from tests.gate.layers import RECORD_PATHS, function_of, layer_of
+from tests.gate.layers import LONGEST, RECORD_PATHS, function_of, layer_of
 from tests.gate.parts import Part
 from tests.kit import skips
 from tests.kit.commands import output_of, run_captured
@@ -117,6 +117,10 @@ def test_the_contract_is_played_on_brokers_by_one_record_path_a_turn(now):
     }
     assert sorted(layers.values()) == ["deep", "promises"]
     assert layers[RECORD_PATHS[now % 2]] == "promises"
+
+
+def test_what_begins_first_is_there():
+    assert [group for group in LONGEST[1:] if not (ROOT / group).is_file()] == []
 
 
 def layers_of(nodeid: str, path: str, now: int) -> str:
@@ -248,8 +252,7 @@ def test_no_turn_is_without_work_where_there_are_fewer_items_and_each_plays_abou
 def test_all_parameters_of_a_test_are_played_together():
     for name in NAMES:
         every = [function_of(f"{name}[{form}]") for form in ("list", "threads", "coroutine")]
-        seen = {is_in_share(each, 2, 1) for each in every}
-        assert seen == {is_in_share(name, 2, 1)}
+        assert {is_in_share(each, 2, 1) for each in every} == {is_in_share(name, 2, 1)}
 
 
 def test_each_commit_and_each_merge_is_one_turn(tmp_path):
@@ -288,8 +291,7 @@ def _turn_after(repository: Path) -> int:
 
 
 def _git(folder: Path, *words: str) -> str:
-    command = ("git", "-C", str(folder), *AUTHOR, *words)
-    return output_of(command).strip()
+    return output_of(("git", "-C", str(folder), *AUTHOR, *words)).strip()
 
 
 ITEMS = list("abcdef")

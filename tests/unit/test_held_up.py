@@ -31,8 +31,7 @@ class Reading:
         for where in (P0, P1, P2):
             self.states[where].next = 5
         positions = SimpleNamespace(read_on=lambda where, at: self.read_on.append((where, at)))
-        parts = cast("Any", (self, self.states, positions, self.clock))
-        self.held_up = HeldUpPartitions(*parts)
+        self.held_up = HeldUpPartitions(*cast("Any", (self, self.states, positions, self.clock)))
         monkeypatch.setattr(held_up, "too_large", self._too_large)
 
     def _too_large(self, properties: dict[str, Any], where: tuple[str, int], at: int) -> str:

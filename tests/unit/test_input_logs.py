@@ -55,8 +55,7 @@ class Brokers:
 
 
 def logs(**changes: object) -> InputLogs:
-    values = {name: getattr(KNOWN, name) for name in KNOWN.__struct_fields__} | changes
-    return InputLogs(**values)
+    return InputLogs(**{name: getattr(KNOWN, name) for name in KNOWN.__struct_fields__} | changes)
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later
 from hapax.engines import isolated_calls
 from hapax.engines.isolated_calls import IsolatedCalls, memory_left, receive, send
-from hapax.kafka.produce import call_timeout
-from hapax.kafka.produce.call_timeout import LOST_S, Caller, HangingError, OffsetsCaller
+from hapax.kafka.produce import transaction
+from hapax.kafka.produce.transaction import LOST_S, Caller, HangingError, OffsetsCaller
 from hapax.operations.doctor.examination import TRIES, CrashedError, run_in_subprocess
 from hapax.processing.call_window import CallLimits
 from hapax.processing.crash_markers import KILLS_MAX, Death, Isolation, IsolationError
@@ -80,8 +80,7 @@ def test_a_call_that_does_not_return_is_ended(deed):
 @pytest.mark.parametrize("form", ["obey", "coroutine"])
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_attempts_and_pauses_are_no_one_call_in_another_process_either(form, concurrency):
-    policy = Retrying(backoff_ms=900)
-    limits = CallLimits(concurrency=concurrency, timeout_s=1.6, retrying=policy)
+    limits = CallLimits(concurrency=concurrency, timeout_s=1.6, retrying=Retrying(backoff_ms=900))
     calls = IsolatedCalls(f"tests.kit.killers:{form}", limits, 1.6)  # an attempt takes 0.4 s
     answers = calls.call([record(b"away")] * concurrency)
     assert answers == [Failure("ConnectionError", "away", 3)] * concurrency
@@ -194,7 +193,7 @@ def test_each_time_that_offsets_hang_they_have_longer_and_after_a_return_no_more
             if self.hangs:
                 raise HangingError("no return")
 
-    monkeypatch.setattr(call_timeout, "Caller", Hanging)
+    monkeypatch.setattr(transaction, "Caller", Hanging)
     offsets = OffsetsCaller()
     for _ in range(3):
         with pytest.raises(HangingError):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import Consumer
 
-from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
+from hapax.kafka.produce.micro_batch import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.transaction import KafkaTransaction
 from hapax.kafka.properties import (
@@ -104,8 +104,7 @@ def test_a_static_member_is_named_by_classic_protocol_only():
     [("murmur2", "murmur2_random"), ("round_robin", "random"), ("random", "random")],
 )
 def test_the_partitioner_is_named_as_the_client_names_it(partitioner, name):
-    properties = producer_properties(settings(OUTPUT__PARTITIONER=partitioner))
-    assert properties["partitioner"] == name
+    assert producer_properties(settings(OUTPUT__PARTITIONER=partitioner))["partitioner"] == name
 
 
 def test_properties_for_fetching_reach_the_consumer_only():

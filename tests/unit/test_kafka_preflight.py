@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from hapax.cluster.cluster_state import Address
-from hapax.kafka.admin import preflight
-from hapax.kafka.admin.preflight import KafkaPreflight
+from hapax.kafka.admin import topics
+from hapax.kafka.admin.topics import KafkaPreflight
 from hapax.operations.doctor.brokers import Level, durability
 from hapax.settings import load_settings
 from tests.unit.test_settings import REQUIRED
@@ -27,8 +27,8 @@ def test_brokers_that_do_not_serve_the_group_protocol_are_refused_by_name(
     monkeypatch, protocol, apis, *, refused
 ):
     """Its members would get no partition and no error. What is not known is not refused."""
-    monkeypatch.setattr(preflight, "request_versions", lambda _settings: apis)
-    monkeypatch.setattr(preflight, "bootstrap", lambda _servers: {"a:1": Address("a:1")})
+    monkeypatch.setattr(topics, "request_versions", lambda _settings: apis)
+    monkeypatch.setattr(topics, "bootstrap", lambda _servers: {"a:1": Address("a:1")})
     membership = {"HAPAX_GROUP__PROTOCOL": protocol, "HAPAX_GROUP__MEMBERSHIP": "dynamic"}
     cluster: Any = SimpleNamespace(cluster_id="here", topics={})
     looked = KafkaPreflight(load_settings(REQUIRED | membership), lambda _s: cluster).look()

@@ -85,8 +85,7 @@ def test_records_of_a_partition_that_left_inside_the_call_are_dropped(kafka, con
     consumer.queue = [message(4), message(1, partition=1), event(EOF, 5)]
     consumer.ours = [P1]
     consumer.before_poll = lambda: kafka._states.leave([P0])
-    batch = kafka.take(10, 0.1)
-    assert list(batch.next) == [P1]
+    assert list(kafka.take(10, 0.1).next) == [P1]
     assert consumer.seeks == []
 
 

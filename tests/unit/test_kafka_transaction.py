@@ -13,11 +13,7 @@ from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
 from hapax.core.ports import send_progress
-from hapax.kafka.produce import (
-    call_timeout,
-    producer as kafka_producer,
-    transaction as kafka_transaction,
-)
+from hapax.kafka.produce import producer as kafka_producer, transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.produce.transaction import KafkaTransaction
@@ -421,7 +417,7 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
 def test_offsets_that_wait_after_a_lost_connection_are_given_up_soon(
     monkeypatch, hung, *, by_count
 ):
-    monkeypatch.setattr(call_timeout, "LOST_S", 0.05)
+    monkeypatch.setattr(kafka_transaction, "LOST_S", 0.05)
     gate = threading.Event()
     requests: CountedRequests | None = None
     if by_count:

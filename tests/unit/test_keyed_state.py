@@ -85,8 +85,7 @@ def test_what_a_generator_changes_on_its_way_is_kept():
             state.set("n", state.get("n", 0) + 1)
             yield b"%d" % state.get("n", 0)
 
-    pipeline = Pipeline(steps)
-    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert run(Pipeline(steps), (b"a", b"x"), (b"a", b"x")) == [b"1", b"2", b"3", b"4", b"5", b"6"]
 
 
 def test_a_value_is_kept_as_it_was_when_it_was_set():
@@ -97,8 +96,7 @@ def test_a_value_is_kept_as_it_was_when_it_was_set():
         items.append("not kept")
         return b"%d" % len(state.get("items", []))
 
-    pipeline = Pipeline(appended)
-    assert run(pipeline, (b"a", b"x"), (b"a", b"x")) == [b"1", b"2"]
+    assert run(Pipeline(appended), (b"a", b"x"), (b"a", b"x")) == [b"1", b"2"]
 
 
 def test_values_are_of_the_type_that_the_annotation_names():

@@ -12,9 +12,7 @@ from tests.unit.mutants import MUTANTS, UNBROKEN
 @pytest.fixture(scope="module")
 def played():
     """One process plays all of them, each in a copy of itself."""
-    command = (sys.executable, "-m", "tests.unit.mutants")
-    root = Path(__file__).parents[2]
-    shown = output_of(command, cwd=root)
+    shown = output_of((sys.executable, "-m", "tests.unit.mutants"), cwd=Path(__file__).parents[2])
     lines = [line.split("\t") for line in shown.splitlines() if "\t" in line]
     return {name: (word, test) for name, word, test in lines}
 

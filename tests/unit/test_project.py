@@ -81,14 +81,12 @@ def test_its_settings_are_sound_and_say_what_compose_makes(project):
     named = {settings.input.topics[0], settings.output.topic, settings.dead_letter.topic}
     assert set(re.findall(r"new-orders[a-z-]*", topics)) == named
     kafka = compose["services"]["kafka"]["environment"]
-    advertised = dict(re.findall(r"(\w+)://([^,]+)", kafka["KAFKA_ADVERTISED_LISTENERS"]))
-    assert advertised == {
+    assert dict(re.findall(r"(\w+)://([^,]+)", kafka["KAFKA_ADVERTISED_LISTENERS"])) == {
         "INSIDE": inside.kafka.bootstrap_servers,
         "OUTSIDE": settings.kafka.bootstrap_servers,
     }
     assert service["ports"] == [f"127.0.0.1:{settings.telemetry.port}:{settings.telemetry.port}"]
-    grace_s = int(service["stop_grace_period"].removesuffix("s"))
-    assert grace_s > settings.shutdown.timeout_ms / 1000
+    assert int(service["stop_grace_period"].removesuffix("s")) > settings.shutdown.timeout_ms / 1000
 
 
 def test_compose_names_only_what_it_defines(project):

@@ -321,8 +321,7 @@ def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):
 
 
 def test_a_child_of_fork_is_refused_at_once_and_does_no_harm_to_the_spool(tmp_path):
-    words = [sys.executable, "-c", FORK, str(tmp_path / "spool")]
-    done = run_captured(words, timeout=60)
+    done = run_captured([sys.executable, "-c", FORK, str(tmp_path / "spool")], timeout=60)
     refused = "has one publisher in one process: open one after the fork"
     assert [refused in line for line in done.stdout.splitlines()] == [True] * 4, done
     assert (done.returncode, done.stderr) == (0, "")
@@ -369,8 +368,7 @@ def rows(form: RowForm, text: bytes) -> list[SourceRow]:
 
 
 def cut(text: bytes, *places: int) -> list[bytes]:
-    edges = sorted({0, *places, len(text)})
-    pieces = iter([text[a:b] for a, b in pairwise(edges)] + [b""])
+    pieces = iter([text[a:b] for a, b in pairwise(sorted({0, *places, len(text)}))] + [b""])
     return list(whole_lines(lambda: next(pieces)))
 
 

@@ -213,8 +213,7 @@ class Offsets:
         return {A: 9, B: 4}
 
     def last_stable(self, _: object) -> dict[tuple[str, int], int]:
-        first = self._stable.pop(0) if len(self._stable) > 1 else self._stable[0]
-        return {A: first, B: 4}
+        return {A: self._stable.pop(0) if len(self._stable) > 1 else self._stable[0], B: 4}
 
 
 def client(*stable: int) -> Any:

@@ -53,8 +53,7 @@ def test_what_is_left_after_each_offset_is_what_was_counted_from_there(seed):
             assert one.total == len(left)
             assert (one.start, one.end) == (begin, max(begin, end))
             first, last = one.gap
-            inside = set(range(begin, one.end)) - left
-            assert all(first <= offset < last for offset in inside)
+            assert all(first <= offset < last for offset in set(range(begin, one.end)) - left)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,7 @@ def test_a_stretch_begins_at_the_offset_where_the_log_has_it(committed, begin, u
     assert stretch(committed, LOG) == (begin, max(begin, 90))
     one = ReaderLag("t", 0, LOG, committed, records=3, uncounted=2)
     assert (one.undecided, one.deleted) == (undecided, deleted)
-    placed = committed not in {None, 101}
-    assert (one.records_min, one.records_max) == (3 if placed else 0, 5)
+    assert (one.records_min, one.records_max) == (3 if committed not in {None, 101} else 0, 5)
 
 
 def test_short_stretches_are_read_whole_and_long_ones_alike():

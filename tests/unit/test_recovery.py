@@ -2,14 +2,7 @@
 
 import pytest
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    DuplicateInstanceError,
-    MemberFencedError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.record_path import Batch
 from hapax.core.records import Record
 from hapax.core.results import Failure
@@ -48,7 +41,7 @@ def batch(pipeline):
 
 
 def test_an_aborted_batch_is_taken_again_from_its_first_offset(pipeline, batch):
-    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("aborted"), batch)
     assert pipeline.source.take(500, 0.0) == batch
     assert pipeline.told.of("batch_aborted") == [
         {"reason": "aborted", "records": 2, "attempt": 1, "rewound_to": {P0: 0}}
@@ -59,7 +52,7 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed():
     pipeline = filled(partitions=2)
     batch = taken(pipeline)
     pipeline.broker.committed = {P0: 2}
-    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("unknown", resolved=False), batch)
     again = pipeline.source.take(500, 0.0)
     assert again.first == {P1: 0}, "P0 went through; P1 never committed and starts where it did"
     assert pipeline.told.of("batch_aborted")[0]["rewound_to"] == {P0: 2, P1: 0}
@@ -67,12 +60,12 @@ def test_an_open_outcome_is_decided_by_what_the_group_has_committed():
 
 def test_without_committed_offset_the_last_settled_place_decides(pipeline, batch):
     pipeline.source.mark_processed({P0: 1})
-    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.source.take(500, 0.0).first == {P0: 1}
 
 
 def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on(script, pipeline, batch):
-    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("dead"), batch)
     assert script.steps[script.steps.index("take") :] == ["take", "open", "committed", "rewind"]
     assert pipeline.told.of("producer_died") == [{"reason": "dead", "fenced": False}]
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fatal"
@@ -82,33 +75,33 @@ def test_a_dead_producer_is_replaced_and_the_group_says_where_to_go_on(script, p
 def test_a_producer_is_rebuilt_for_as_long_as_brokers_are_away():
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
-    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("dead"), batch)
     assert len(pipeline.told.of("producer_init_retried")) == 3
     assert pipeline.told.of("producer_rebuilt")[0]["duration_s"] > 0.5
 
 
 def test_fenced_once_is_survived_and_fenced_again_means_a_twin(pipeline, batch):
     pipeline.transaction.begin()
-    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.told.of("producer_rebuilt")[0]["cause"] == "fenced"
     pipeline.transaction.begin()
-    with pytest.raises(DuplicateInstanceError):
-        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    with pytest.raises(errors.DuplicateInstanceError):
+        pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
 
 
 def test_a_fence_of_a_transaction_older_than_its_timeout_explains_itself(pipeline, batch):
     for _ in range(6):
         pipeline.transaction.begin()
         pipeline.clock.wait(10.0)
-        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+        pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
 
 
 def test_a_fence_while_opening_counts_as_well():
     pipeline = filled(Script(open=[None, FENCED]))
     batch = taken(pipeline)
     pipeline.transaction.begin()
-    with pytest.raises(DuplicateInstanceError):
-        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    with pytest.raises(errors.DuplicateInstanceError):
+        pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +116,11 @@ def test_a_fence_while_opening_counts_as_well():
 @pytest.mark.parametrize(
     "error",
     [
-        BatchAbortedError("aborted"),
-        BatchAbortedError("unknown", resolved=False),
-        ProducerDeadError("dead"),
-        ProducerDeadError("fenced", fenced=True),
-        ClaimsUnavailableError("away"),
+        errors.BatchAbortedError("aborted"),
+        errors.BatchAbortedError("unknown", resolved=False),
+        errors.ProducerDeadError("dead"),
+        errors.ProducerDeadError("fenced", fenced=True),
+        errors.ClaimsUnavailableError("away"),
     ],
 )
 def test_what_goes_wrong_while_recovering_is_handled_in_the_same_loop(error, script):
@@ -146,8 +139,8 @@ def test_an_error_that_no_reaction_knows_is_raised():
         pipeline.recovery.recover(ZeroDivisionError(), NOTHING)
 
 
-def refused_at(pipeline: Pipeline, **facts: object) -> BatchAbortedError:
-    return BatchAbortedError("refused", content=True, **facts)  # type: ignore[arg-type] # test data
+def refused_at(pipeline: Pipeline, **facts: object) -> errors.BatchAbortedError:
+    return errors.BatchAbortedError("refused", content=True, **facts)  # type: ignore[arg-type] # test data
 
 
 def test_refused_content_is_tried_three_times_then_halved_until_the_culprit_is_condemned(
@@ -181,11 +174,11 @@ def test_repeated_aborts_back_off_up_to_a_second(pipeline, batch):
     waits = []
     for _ in range(9):
         before_s = pipeline.clock.now_s
-        pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+        pipeline.recovery.recover(errors.BatchAbortedError("aborted"), batch)
         waits.append(round(pipeline.clock.now_s - before_s, 2))
     assert waits == [0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0]
     pipeline.recovery.record_success({})
-    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("aborted"), batch)
     assert pipeline.told.of("batch_aborted")[-1]["attempt"] == 1
 
 
@@ -204,7 +197,7 @@ def test_doubts_of_a_committed_transaction_are_fenced_off_before_the_next():
 
 def test_doubts_of_an_aborted_transaction_are_fenced_off_too(script, pipeline, batch):
     pipeline.transaction.doubts = ["abort: sent twice"]
-    pipeline.recovery.recover(BatchAbortedError("aborted"), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("aborted"), batch)
     assert script.steps[-1] == "open"
 
 
@@ -247,7 +240,7 @@ def test_while_claims_are_away_partitions_are_held_and_membership_is_kept(script
 
     pipeline.claims.outage = "away"
     script.at("attend", 4, answer)
-    pipeline.recovery.recover(ClaimsUnavailableError("away"), batch)
+    pipeline.recovery.recover(errors.ClaimsUnavailableError("away"), batch)
     assert script.steps.count("attend") == 4
     assert pipeline.told.of("claims_unavailable") == [{"reason": "away", "policy": "pause"}]
     assert pipeline.told.of("claims_recovered")[0]["outage_s"] > 0.7
@@ -272,19 +265,19 @@ def test_while_claims_are_away_nothing_is_delivered_from_new_partitions_either()
                 pipeline.claims.outage = None
 
     script.then = then
-    pipeline.recovery.recover(ClaimsUnavailableError("away"), batch)
+    pipeline.recovery.recover(errors.ClaimsUnavailableError("away"), batch)
     assert held == [{P1}, {P0, P1}, {P0, P1}]
 
 
 def test_told_to_stop_while_claims_are_away_the_worker_leaves_in_order(script, pipeline, batch):
     pipeline.claims.outage = "away"
     script.at("attend", 1, lambda: pipeline.lifecycle.stop("SIGTERM"))
-    pipeline.recovery.recover(ClaimsUnavailableError("away"), batch)
+    pipeline.recovery.recover(errors.ClaimsUnavailableError("away"), batch)
     assert "claims_recovered" not in pipeline.told.names()
     assert pipeline.source.paused == frozenset()
 
 
-@pytest.mark.parametrize("error", [BatchAbortedError("x"), ProducerDeadError("x")])
+@pytest.mark.parametrize("error", [errors.BatchAbortedError("x"), errors.ProducerDeadError("x")])
 def test_told_to_stop_before_recovery_begins_the_rest_is_left_to_the_successor(
     error, script, pipeline, batch
 ):
@@ -309,20 +302,20 @@ def test_told_to_stop_while_brokers_are_away_the_worker_leaves_when_time_is_up(s
             pipeline.clock.wait(10.0)
 
     script.then = then
-    with pytest.raises(StopError, match="the next start resolves it"):
-        pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    with pytest.raises(errors.StopError, match="the next start resolves it"):
+        pipeline.recovery.recover(errors.ProducerDeadError("dead"), batch)
 
 
 def test_while_the_group_gives_no_answer_the_loop_still_moves():
     pipeline = filled(Script(committed=[ABORTED] * 20))
     batch = taken(pipeline)
-    pipeline.recovery.recover(BatchAbortedError("unknown", resolved=False), batch)
+    pipeline.recovery.recover(errors.BatchAbortedError("unknown", resolved=False), batch)
     assert pipeline.told.names().count("loop_moved") >= 10
 
 
 def test_without_a_claim_store_an_outage_of_it_is_over_at_once():
     pipeline = Pipeline(claims=False)
-    pipeline.recovery.recover(ClaimsUnavailableError("away"), NOTHING)
+    pipeline.recovery.recover(errors.ClaimsUnavailableError("away"), NOTHING)
     assert "claims_recovered" in pipeline.told.names()
 
 
@@ -330,15 +323,15 @@ def test_a_fenced_member_joins_again_and_one_fenced_again_without_progress_has_a
     pipeline = filled(Script(take=[None, FENCED]))
     pipeline.run_judged(open_first=False)
     pipeline = filled(Script(take=[FENCED, FENCED]))
-    with pytest.raises(DuplicateInstanceError):
+    with pytest.raises(errors.DuplicateInstanceError):
         pipeline.run(open_first=False)
 
 
 @pytest.mark.parametrize(
     ("error", "step"),
     [
-        (ProducerDeadError("fenced", fenced=True), "open"),
-        (MemberFencedError("fenced", explained=False), "reopen"),
+        (errors.ProducerDeadError("fenced", fenced=True), "open"),
+        (errors.MemberFencedError("fenced", explained=False), "reopen"),
     ],
 )
 def test_who_was_fenced_stands_back_before_it_takes_its_name_again(
@@ -366,7 +359,7 @@ def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_pro
     batch = taken(pipeline)
     pipeline.transaction.begin()
     opens = script.steps.count("open")
-    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
     assert script.unplayed == {}
     assert script.steps.count("open") == opens + 1
     assert pipeline.told.names().count("producer_died") == 1
@@ -376,7 +369,7 @@ def test_a_fence_that_something_comes_between_counts_once_and_leaves_no_dead_pro
 
 def test_a_fence_that_explains_itself_costs_no_time(pipeline, batch):
     fenced_s = pipeline.clock.now_s
-    pipeline.recovery.recover(MemberFencedError("fenced", explained=True), batch)
+    pipeline.recovery.recover(errors.MemberFencedError("fenced", explained=True), batch)
     assert pipeline.clock.now_s - fenced_s < HOLD_S
 
 
@@ -385,17 +378,17 @@ def test_who_is_told_to_stop_does_not_stand_back_any_longer(script, pipeline, ba
 
     script.at("attend", 1, lambda: pipeline.lifecycle.stop("SIGTERM"))
     fenced_s = pipeline.clock.now_s
-    pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
     assert pipeline.clock.now_s - fenced_s < FenceBudget.STAND_BACK_S
 
 
 def test_fences_by_our_own_late_registrations_are_no_twin():
     pipeline = filled(Script(open=[None, DEAD, DEAD, DEAD]))
     batch = taken(pipeline)
-    pipeline.recovery.recover(ProducerDeadError("dead"), batch)
+    pipeline.recovery.recover(errors.ProducerDeadError("dead"), batch)
     for _ in range(4):  # one for each that got no answer, and the first that is anybody's guess
         pipeline.transaction.begin()
-        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+        pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)
     pipeline.transaction.begin()
-    with pytest.raises(DuplicateInstanceError):
-        pipeline.recovery.recover(ProducerDeadError("fenced", fenced=True), batch)
+    with pytest.raises(errors.DuplicateInstanceError):
+        pipeline.recovery.recover(errors.ProducerDeadError("fenced", fenced=True), batch)

@@ -9,8 +9,8 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError
 from hapax.engines.monitors import FileWatch
-from hapax.kafka.client_files import file_digests, files_problem
 from hapax.kafka.properties import consumer_properties
+from hapax.kafka.tokens import file_digests, files_problem
 from hapax.sandbox.guard import Authority
 from hapax.settings import load_settings
 from hapax.settings.secrets import Strike, secrets_of
@@ -154,8 +154,7 @@ def test_between_two_batches_consumer_and_producer_are_built_anew():
 
 
 def test_clients_are_built_anew_in_an_outage_that_their_old_files_keep_up():
-    aborted = InjectedFault("aborted")
-    script = Script(committed=[aborted] * 1000)
+    script = Script(committed=[InjectedFault("aborted")] * 1000)
     pipeline = filled(script)
     batch = taken(pipeline)
 

@@ -175,8 +175,7 @@ def test_a_long_name_of_a_broker_is_cut(requests):
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_threads_of_brokers_and_readers_at_once_are_clean_under(tmp_path, sanitizer):
     options = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
-    stress = hooks.compiled(tmp_path, STRESS, *options)
-    ran = run_captured([str(stress)], timeout=120)
+    ran = run_captured([str(hooks.compiled(tmp_path, STRESS, *options))], timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "sent 40000, lost 20000, answered 20000\n"
 

@@ -194,8 +194,7 @@ def test_another_error_on_a_later_try_counts_the_calls_before_it_and_an_abort_co
     assert step(fail, record, NOW_MS + 1000) == kept
     again = partial(results, asking("1s"), [record], NOW_MS + 1000)
     assert again({0: kept}) == [kept]
-    refused = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)
-    (failure,) = again({0: refused})
+    (failure,) = again({0: condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", None)})
     assert isinstance(failure, Failure)
     assert failure.attempts == 2
     cut = condemn(record.coordinates, "MSG_SIZE_TOO_LARGE", failure)

@@ -48,8 +48,7 @@ def repository(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """A Maven repository as its users see it: the folder that a server on loopback serves."""
     folder = tmp_path / "repository"
     fill(folder)
-    handler = partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         Thread(target=server.serve_forever).start()
         monkeypatch.setenv(REPOSITORY, f"http://127.0.0.1:{server.server_port}/")
         yield folder
@@ -226,8 +225,7 @@ def archive(path, tmp_path, monkeypatch):
         content.writestr("one-runner.jar", b"one")
         content.writestr("lib/two.jar", b"two")
     sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
-    wanted = (Jar("org.example", "registry", "1.0", sha256, "all", "zip"),)
-    want(wanted, monkeypatch)
+    want((Jar("org.example", "registry", "1.0", sha256, "all", "zip"),), monkeypatch)
     monkeypatch.setenv("PATH", f"{path}:/bin:/usr/bin")
     return made
 
@@ -253,8 +251,7 @@ def test_an_archive_of_a_repository_is_unpacked(repository, archive):
 
 def test_an_archive_that_is_not_as_locked_is_not_unpacked(path, archive, tmp_path):
     a_maven(path, f"cp {archive} $out/{ARCHIVE}; echo more >> $out/{ARCHIVE}")
-    said = f"{ARCHIVE} is not the file that registry-3.0.9.lock"
-    assert_refused(tmp_path, said, unpacked)
+    assert_refused(tmp_path, f"{ARCHIVE} is not the file that registry-3.0.9.lock", unpacked)
 
 
 def test_the_lock_of_the_registry_names_one_archive():

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 
-from hapax.sandbox import archiving, jars, machine
-from hapax.sandbox.archiving import archive_kafka
+from hapax.sandbox import broker, jars, machine
+from hapax.sandbox.broker import archive_kafka
 from hapax.sandbox.machine import SandboxError
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
 from hapax.sandbox.watchdog import ChildWatchdog
@@ -144,7 +144,7 @@ def writing(calls: list[Recorded], error: SandboxError | None = None) -> Callabl
 
 def test_an_archive_is_made_once_and_then_used(archive, monkeypatch):
     calls: list[Recorded] = []
-    monkeypatch.setattr(archiving, "_run_kafka", writing(calls))
+    monkeypatch.setattr(broker, "_run_kafka", writing(calls))
     assert machine.class_options(archive) == ()
     assert archive_kafka() == archive_kafka() == archive
     assert len(calls) == 1
@@ -163,7 +163,7 @@ def test_an_archive_is_made_once_and_then_used(archive, monkeypatch):
 def test_an_archive_that_was_not_made_is_named_and_not_kept(
     archive, monkeypatch, fake, said, *, is_blocked
 ):
-    monkeypatch.setattr(archiving, "_run_kafka", fake)
+    monkeypatch.setattr(broker, "_run_kafka", fake)
     if is_blocked:
         archive.parent.touch()
     with pytest.raises(SandboxError, match=said):
@@ -175,7 +175,7 @@ def test_archives_of_environments_that_are_gone_do_not_pile_up(archive, monkeypa
     archive.parent.mkdir()
     for number in range(6):
         (archive.parent / f"{number}.jsa").touch()
-    monkeypatch.setattr(archiving, "_run_kafka", writing([]))
+    monkeypatch.setattr(broker, "_run_kafka", writing([]))
     archive_kafka()
     assert archive.exists()
     assert len(list(archive.parent.iterdir())) == 4

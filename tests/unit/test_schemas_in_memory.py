@@ -156,10 +156,9 @@ def test_a_schema_that_the_test_has_not_given_is_named():
 def test_a_byte_order_mark_before_json_is_passed_over(name):
     settings = {"HAPAX_INPUT__FORMAT": name, "HAPAX_OUTPUT__FORMAT": "json"}
     head = b"\0\0\0\0\1" if name == "json-schema" else b""
-    result = Pipeline(None, settings, schemas={"input-value": {}}).run(
+    assert Pipeline(None, settings, schemas={"input-value": {}}).run(
         head + b'\xef\xbb\xbf{"id":1}'
-    )
-    assert result.values() == [b'{"id":1}']
+    ).values() == [b'{"id":1}']
 
 
 @pytest.mark.parametrize("digits", [b"18446744073709551617", b"-9223372036854775809"])
@@ -332,8 +331,7 @@ class Both:
         }
 
     def record(self, content: bytes) -> Record[Any]:
-        value = content if self._mark else self._head + content
-        return Record("t", 0, 0, None, value, self._mark)
+        return Record("t", 0, 0, None, content if self._mark else self._head + content, self._mark)
 
     def theirs(self, write: Any, data: Any) -> Record[Any] | None:
         """Return the record of an official serializer; None: it refuses."""
@@ -558,8 +556,7 @@ def test_protobuf_of_any_message_and_size_is_written_and_read_as_by_the_official
     found = both.decoder.decode(theirs)
     assert found == MessageToDict(message, preserving_proto_field_name=True)
     assert both.read(ProtobufDeserializer(kind, both.reading, both.client), theirs) == message
-    generated = Both("protobuf", SALE_FILE, header=header, data=kind)
-    assert generated.decoder.decode(theirs) == message
+    assert Both("protobuf", SALE_FILE, header=header, data=kind).decoder.decode(theirs) == message
     if not header:  # written by prefix alone
         assert both.ours(message) == theirs
         assert name != "Sale" or both.ours(found) == theirs

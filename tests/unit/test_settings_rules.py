@@ -89,8 +89,7 @@ TOKEN_FILE = {f"{SECURITY}OAUTH_TOKEN_FILE": "/var/run/kafka/token"}
 )
 def test_a_mechanism_is_set_with_all_it_needs(mechanism, needed):
     chosen = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": mechanism}
-    security = load_settings(REQUIRED | chosen | needed).kafka.security
-    assert security.sasl_mechanism == mechanism
+    assert load_settings(REQUIRED | chosen | needed).kafka.security.sasl_mechanism == mechanism
     for missing in needed if needed != TOKEN_FILE else ():
         (problem,) = problems(**chosen, **{k: v for k, v in needed.items() if k != missing})
         assert problem.startswith(
@@ -323,8 +322,7 @@ def test_all_problems_are_told_at_once_rules_between_sound_settings_too():
     ],
 )
 def test_a_rule_is_silent_about_a_setting_that_is_wrong_by_itself_or_misspelt(name, text, said):
-    given = {"HAPAX_TRANSACTION__TIMEOUT": "30s", f"HAPAX_GROUP__{name}": text}
-    (problem,) = problems(**given)
+    (problem,) = problems(**{"HAPAX_TRANSACTION__TIMEOUT": "30s", f"HAPAX_GROUP__{name}": text})
     assert problem.startswith(f"HAPAX_GROUP__{name}{said}")
 
 
@@ -475,6 +473,11 @@ PIPELINE = {
 }
 
 
+def test_a_weaker_guarantee_is_for_the_worker():
+    (problem,) = problems(HAPAX_ENGINE="spark", HAPAX_GUARANTEE="at_least_once")
+    assert problem == "HAPAX_GUARANTEE=at_least_once is for the worker; Spark runs exactly_once"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -495,6 +498,9 @@ def test_a_pipeline_needs_the_engine_that_runs_it_and_a_checkpoint(name, text, w
         ("HAPAX_DEAD_LETTER__TOPIC", "dead", "give bad rows a topic column"),
         ("HAPAX_STOP_AFTER__RECORDS", "7", "HAPAX_STOP_AFTER__AT_END"),
         ("HAPAX_GUARANTEE", "at_least_once", "its only guarantee is exactly_once"),
+        ("HAPAX_CALL__TIMEOUT", "5s", "bound what may hang in the function itself"),
+        ("HAPAX_CALL__CONCURRENCY", "8", "Spark makes the calls"),
+        ("HAPAX_OUTPUT__TIMESTAMP", "now", "the column timestamp has it"),
     ],
 )
 def test_what_would_mean_nothing_to_a_pipeline_is_refused_with_what_to_use(name, value, instead):

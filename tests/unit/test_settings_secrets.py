@@ -353,11 +353,9 @@ def test_secrets_of_the_environment_are_found_wherever_they_are(tmp_path):
 
 
 def test_secrets_are_struck_at_any_depth_in_every_spelling():
-    strike = Strike(['hun"ter\\ 2'])
-    found = strike.value(
+    assert Strike(['hun"ter\\ 2']).value(
         {"a": ['x hun"ter\\ 2', {"b": 'hun\\"ter\\\\ 2'}], "c": ("hun%22ter%5C%202", 7, None)}
-    )
-    assert found == {"a": ["x ***", {"b": "***"}], "c": ["***", 7, None]}
+    ) == {"a": ["x ***", {"b": "***"}], "c": ["***", 7, None]}
 
 
 def test_the_folders_of_a_shell_are_no_passwords():
@@ -419,8 +417,7 @@ def test_each_property_that_breaks_the_promise_or_has_its_setting_is_refused():
 
 def test_properties_that_only_tune_are_passed_on():
     given = dict.fromkeys(ACCEPTED_NAMES.split(), "1")
-    settings = load_settings(REQUIRED | {KAFKA: json.dumps(given)})
-    assert settings.kafka.properties == given
+    assert load_settings(REQUIRED | {KAFKA: json.dumps(given)}).kafka.properties == given
 
 
 def test_values_are_passed_on_as_the_client_writes_them():

@@ -19,9 +19,8 @@ import pytest
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError, StopError
 from hapax.core.records import Message
 from hapax.engines.spark.dataframe.parts import LaneReport, Manifest, Publication, Publishing
-from hapax.kafka.produce import marked_transaction, micro_batch
-from hapax.kafka.produce.marked_transaction import MarkedNames
-from hapax.kafka.produce.micro_batch import KafkaPublisher
+from hapax.kafka.produce import micro_batch
+from hapax.kafka.produce.micro_batch import KafkaPublisher, MarkedNames
 from hapax.spark import publish_lanes
 from tests.kit.sink_parts import batch, sink_settings, spool_of, staged
 from tests.kit.turn import of_this_turn
@@ -77,8 +76,7 @@ class World:
         for number in range(self.through, batches):
             values = [b"%d-%d" % (number, row) for row in range(ROWS)]
             self.rng.shuffle(values)
-            tasks = [values[task::TASKS] for task in range(TASKS)]
-            parcels = staged(spool, number, tasks)
+            parcels = staged(spool, number, [values[task::TASKS] for task in range(TASKS)])
             lanes = self.rng.choice([0, 2, 3])
             run = partial(run_lanes, self)
             publishing = Publishing(publisher(), "out", "out", frozenset(), run, lanes)
@@ -162,7 +160,6 @@ class Played:
 @pytest.fixture
 def play(monkeypatch, tmp_path):
     monkeypatch.setattr(micro_batch, "MarkedTransaction", Played)
-    monkeypatch.setattr(marked_transaction, "MarkedTransaction", Played)
     monkeypatch.setattr("hapax.engines.spark.dataframe.staging.Place.sync", lambda *_: None)
 
     def played(seed: int) -> World:

@@ -161,8 +161,7 @@ def test_where_workers_are_further_already_nothing_goes_back_to_the_stop(monkeyp
 
 def test_an_unreadable_record_keeps_its_reason_when_others_are_cut(monkeypatch):
     kafka, _consumer = bounded(monkeypatch, p0=5)
-    batch = take(kafka, message(6), Undecodable(message(3, partition=1)))
-    assert list(batch.unreadable) == [0]
+    assert list(take(kafka, message(6), Undecodable(message(3, partition=1))).unreadable) == [0]
 
 
 OURS, COUNTED, FOREIGN = (

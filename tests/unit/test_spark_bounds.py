@@ -208,8 +208,7 @@ def test_without_spark_the_driver_leaves_and_says_so(driver):
 def test_every_lane_is_fenced_and_offsets_are_read_before_anything_is_planned(driver):
     yield from driver.working({P0: 10, P1: 10}, 0, 1)
     yield from driver.ended(0, 1)
-    steps = [step for step in driver.journal if step != "member"]
-    assert steps == [
+    assert [step for step in driver.journal if step != "member"] == [
         "fence 0", "fence 1", "fence predecessor", "committed", "stable_ends",
         "submit 0", "submit 1",
     ]  # fmt: skip

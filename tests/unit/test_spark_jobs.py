@@ -9,9 +9,9 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped] # com
 from pyspark import serializers
 
 from hapax.core.errors import ConfigurationError, StopError
-from hapax.engines.spark import jobs as spark_jobs
+from hapax.engines.spark import executors as spark_jobs
+from hapax.engines.spark.executors import SparkJobs
 from hapax.engines.spark.gate import LACKS, REFUSED
-from hapax.engines.spark.jobs import SparkJobs
 from hapax.engines.spark.plan import RangeOutcome, RangePlan, RangeReport
 from tests.kit.spark_driver import P0
 

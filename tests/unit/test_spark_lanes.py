@@ -29,8 +29,7 @@ def lane(**positions: int | None) -> Lane:
 
 
 def test_wanted_is_what_lies_behind_our_position():
-    one = lane(p0=5, p1=5, p2=None, p3=None)
-    assert one.wanted({P0: 6, P1: 5, P2: 0}) == {P0: 6, P2: 0}
+    assert lane(p0=5, p1=5, p2=None, p3=None).wanted({P0: 6, P1: 5, P2: 0}) == {P0: 6, P2: 0}
 
 
 def test_progress_of_a_partition_that_left_meanwhile_is_not_ours_to_remember():

@@ -12,7 +12,7 @@ from hapax.engines.batch_runner import BatchRunner
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.task import Task
 from hapax.testing.broker import InstantGroup
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import MemoryTransaction
 from tests.kit import spark_schedules
 from tests.kit.mutants import Mutant, Patch, in_place_of
 from tests.kit.spark_schedules import Broker, LaneFences, Producing, Range, breaks_the_promise, play

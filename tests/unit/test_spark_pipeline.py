@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from hapax.core.errors import ConfigurationError, ExitCode, PositionLostError, StopError
@@ -55,6 +56,7 @@ def test_numbers_come_from_both_sides():
         ("\nhapax.core.errors.ConfigurationError: cast it\n", ConfigurationError, 2),
         ("\nhapax.core.errors.ProducerDeadError: no broker answered\n", StopError, 1),
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] in-0", PositionLostError, 6),
+        ("Failed to read log file /c/offsets/1. Incomplete log file", PositionLostError, 6),
         ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
     ],
 )
@@ -64,6 +66,13 @@ def test_what_a_query_died_of_decides_the_exit_code(text, kind, code):
     assert error.exit_code == code
     assert "Traceback" not in str(error)
     assert "plan" not in str(error)
+
+
+def test_what_spark_advises_to_set_is_left_out_for_it_is_no_setting_of_the_service():
+    gone = "Partitions Set(in-0) have been deleted"
+    text = f"x. If you don't want your query to fail, set failOnDataLoss to false. Reason: {gone}"
+    assert "failOnDataLoss" not in str(died(PySparkException(text)))
+    assert gone in str(died(PySparkException(text)))
 
 
 def test_a_jvm_that_is_gone_is_said_to_be():
@@ -81,6 +90,20 @@ def test_a_jvm_that_is_gone_is_said_to_be():
 def test_a_pipeline_that_cannot_be_loaded_says_why(name, problem):
     with pytest.raises(ConfigurationError, match=problem):
         load_pipeline(name)
+
+
+@pytest.mark.parametrize(
+    "line", ["COLUMN = f.col('value')", "@f.udf('string')\ndef named(value): return value"]
+)
+def test_what_needs_spark_while_it_is_imported_is_refused_with_what_to_do(
+    tmp_path, monkeypatch, line
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    (tmp_path / "early.py").write_text(f"import pyspark.sql.functions as f\n{line}\n")
+    with pytest.raises(ConfigurationError, match="build columns inside the function") as refused:
+        load_pipeline("early:pipeline")
+    assert "cannot import early" in refused.value.problems[0]
 
 
 def test_the_source_reads_committed_data_and_loses_nothing_silently():

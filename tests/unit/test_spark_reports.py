@@ -4,13 +4,7 @@ from typing import Any
 
 import pytest
 
-from hapax.core.errors import (
-    DeadLetterLimitError,
-    DuplicateInstanceError,
-    MemberFencedError,
-    PositionLostError,
-    StopError,
-)
+from hapax.core import errors
 from hapax.core.offset_commit import Mark
 from hapax.core.ports import Stuck
 from hapax.core.records import Coordinates
@@ -196,7 +190,7 @@ def test_a_dead_letter_that_is_refused_too_stops_the_service(driver, lane):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
         cuts.append(lane.retry.rejected[CULPRIT].cut)
     assert cuts == [Cut.NOTHING, Cut.NOTHING, Cut.VALUE, Cut.ALL]
-    with pytest.raises(DeadLetterLimitError, match="record in/0/7 is refused even without"):
+    with pytest.raises(errors.DeadLetterLimitError, match="record in/0/7 is refused even without"):
         driver.reports.take(lane, refused(1, suspect=CULPRIT), NOW_S)
 
 
@@ -211,7 +205,7 @@ def test_fenced_once_is_survived_and_fenced_again_means_a_twin(driver, lane):
     driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S)
     assert driver.told.of("producer_died") == [{"reason": "epoch", "fenced": True}]
     assert lane.rest_until_s > NOW_S
-    with pytest.raises(DuplicateInstanceError):
+    with pytest.raises(errors.DuplicateInstanceError):
         driver.reports.take(lane, report(RangeOutcome.FENCED, reason="epoch"), NOW_S + 1)
 
 
@@ -221,7 +215,7 @@ def test_fences_between_which_batches_are_committed_prove_a_twin_only_in_the_end
     fenced = {"reason": "epoch", "settled": [settled({P0: (5, 6)})] * 3}
     for _ in range(4):
         driver.reports.take(lane, report(RangeOutcome.FENCED, **fenced), NOW_S)
-    with pytest.raises(DuplicateInstanceError):
+    with pytest.raises(errors.DuplicateInstanceError):
         driver.reports.take(lane, report(RangeOutcome.FENCED, **fenced), NOW_S)
 
 
@@ -233,8 +227,8 @@ def test_a_dead_producer_is_told_and_planned_again_without_limit(driver, lane):
 
 
 def test_a_task_that_must_leave_takes_the_service_with_it(driver, lane):
-    stop = report(settled=[settled({P0: (5, 8)})], error=PositionLostError("offset gone"))
-    with pytest.raises(PositionLostError, match="offset gone"):
+    stop = report(settled=[settled({P0: (5, 8)})], error=errors.PositionLostError("offset gone"))
+    with pytest.raises(errors.PositionLostError, match="offset gone"):
         driver.reports.take(lane, stop, NOW_S)
     assert len(driver.told.of("transaction_committed")) == 1
 
@@ -278,7 +272,9 @@ def test_lost_tasks_are_planned_again_up_to_a_limit_that_counts_from_the_last_pr
     del driver.told.events[:]
     for _ in range(LOST_MAX - 1):
         driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
-    with pytest.raises(StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 45.*: worker"):
+    with pytest.raises(
+        errors.StopError, match=r"10 tasks of lane 0 in a row .* in/0 at 45.*: worker"
+    ):
         driver.reports.lost(lane, RuntimeError("worker crashed"), NOW_S)
     lost = driver.told.of("task_lost")
     assert [facts["failures"] for facts in lost] == list(range(1, LOST_MAX + 1))
@@ -303,8 +299,8 @@ def test_the_telling_line_of_a_long_story_is_the_reason(story, reason, driver, l
 
 
 def test_a_member_that_is_fenced_twice_means_a_twin(driver):
-    driver.reports.member_fenced(MemberFencedError("a", explained=True), NOW_S)
-    driver.reports.member_fenced(MemberFencedError("b", explained=False), NOW_S)
-    with pytest.raises(DuplicateInstanceError):
-        driver.reports.member_fenced(MemberFencedError("c", explained=False), NOW_S)
+    driver.reports.member_fenced(errors.MemberFencedError("a", explained=True), NOW_S)
+    driver.reports.member_fenced(errors.MemberFencedError("b", explained=False), NOW_S)
+    with pytest.raises(errors.DuplicateInstanceError):
+        driver.reports.member_fenced(errors.MemberFencedError("c", explained=False), NOW_S)
     assert [facts["explained"] for facts in driver.told.of("member_fenced")] == [True, False, False]

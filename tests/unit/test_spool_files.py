@@ -11,15 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.spool import folder as folders
-from hapax.spool.folder import (
-    Folder,
-    SpoolDamagedError,
-    SpoolFailedError,
-    SpoolFullError,
-    SpoolMovedError,
-    SpoolOwnedError,
-)
+from hapax.spool import folder, folder as folders
 from hapax.spool.spool import ACKNOWLEDGED, DAMAGED_WAL, DATABASE, WAL, SpoolStore
 from tests.kit.commands import output_of
 from tests.kit.proof import rounds
@@ -30,7 +22,7 @@ FLAT = [record for group in RECORDS for record in group]
 
 
 def opened(path: Path, *, disk_max_bytes: int = 1 << 30, adopt: bool = False) -> SpoolStore:
-    return SpoolStore(Folder(path), "app", disk_max_bytes=disk_max_bytes, adopt=adopt)
+    return SpoolStore(folder.Folder(path), "app", disk_max_bytes=disk_max_bytes, adopt=adopt)
 
 
 def content(spool: SpoolStore) -> bytes:
@@ -72,7 +64,7 @@ def test_a_bit_that_flips_in_what_was_acknowledged_is_reported_or_changes_nothin
         (copy / name).write_bytes(flipped)
         try:
             spool = opened(copy, adopt=True)
-        except SpoolDamagedError:
+        except folder.SpoolDamagedError:
             told += 1
             assert name != WAL or (copy / DAMAGED_WAL).read_bytes() == flipped
         else:
@@ -93,7 +85,7 @@ def test_a_log_shorter_than_what_was_acknowledged_is_reported_again_and_again(tm
     killed = after_a_kill(tmp_path, checkpoint=False)
     os.truncate(killed / WAL, length)
     for _ in range(2):
-        with pytest.raises(SpoolDamagedError, match=r"were acknowledged and are|tables"):
+        with pytest.raises(folder.SpoolDamagedError, match=r"were acknowledged and are|tables"):
             opened(killed, adopt=True)
 
 
@@ -101,14 +93,14 @@ def test_a_log_shorter_than_what_was_acknowledged_is_reported_again_and_again(tm
 def test_a_missing_file_is_reported(tmp_path, name):
     killed = after_a_kill(tmp_path, checkpoint=True)
     (killed / name).unlink()
-    with pytest.raises(SpoolDamagedError):
+    with pytest.raises(folder.SpoolDamagedError):
         opened(killed, adopt=True)
 
 
 def test_a_bit_that_flips_while_the_spool_is_open_is_reported_by_the_read(spool):
     spool.append([b"a" * 100, b"b"])
     spool._connection.execute("UPDATE records SET content = replace(content, 'b', 'c')")
-    with pytest.raises(SpoolDamagedError, match="row of record 1"):
+    with pytest.raises(folder.SpoolDamagedError, match="row of record 1"):
         spool.read(1, 10, 1 << 20)
 
 
@@ -123,10 +115,10 @@ def test_missing_records_are_named(tmp_path, spool):
     for _ in range(3):
         spool.append([b"x", b"y"])
     spool._connection.execute("DELETE FROM records WHERE first = 3")
-    with pytest.raises(SpoolDamagedError, match="records 3 to 4 are missing"):
+    with pytest.raises(folder.SpoolDamagedError, match="records 3 to 4 are missing"):
         spool.read(1, 10, 1 << 20)
     spool.close()
-    with pytest.raises(SpoolDamagedError, match="records 3 to 4 are missing"):
+    with pytest.raises(folder.SpoolDamagedError, match="records 3 to 4 are missing"):
         opened(tmp_path / "spool")
 
 
@@ -161,7 +153,7 @@ def test_rows_are_read_from_the_one_that_holds_a_record_and_within_bounds_of_a_t
 
 
 def test_a_spool_of_another_process_is_refused_and_free_once_it_is_closed(tmp_path, spool):
-    with pytest.raises(SpoolOwnedError, match=f"pid {os.getpid()}"):
+    with pytest.raises(folder.SpoolOwnedError, match=f"pid {os.getpid()}"):
         opened(tmp_path / "spool")
     spool.close()
     opened(tmp_path / "spool").close()
@@ -177,12 +169,12 @@ def test_a_spool_that_is_closed_twice_closes_no_file_that_has_its_number_now(tmp
 
 def test_a_copied_folder_is_refused_unless_it_is_adopted_and_one_of_another_app_always(tmp_path):
     killed = after_a_kill(tmp_path, checkpoint=False)
-    with pytest.raises(SpoolMovedError, match="was copied"):
+    with pytest.raises(folder.SpoolMovedError, match="was copied"):
         opened(killed)
     opened(killed, adopt=True).close()
     opened(killed).close()
-    with pytest.raises(SpoolMovedError, match="not of other"):
-        SpoolStore(Folder(killed), "other", disk_max_bytes=1 << 30)
+    with pytest.raises(folder.SpoolMovedError, match="not of other"):
+        SpoolStore(folder.Folder(killed), "other", disk_max_bytes=1 << 30)
 
 
 @pytest.mark.parametrize("name", ["spool.id", "00000000000000000001.log"])
@@ -209,7 +201,7 @@ def test_a_spool_refuses_what_its_bound_has_no_room_for_and_takes_it_after_a_del
     spool = opened(tmp_path / "spool", disk_max_bytes=bound)
     for _ in range(3):
         first = spool.next
-        with pytest.raises(SpoolFullError, match="1,048,576"):
+        with pytest.raises(folder.SpoolFullError, match="1,048,576"):
             fill(spool, bound, chance)
         assert spool.next - first > 30
         spool.delete_below(spool.next)
@@ -228,7 +220,7 @@ def fill(spool: SpoolStore, bound: int, chance: Random) -> None:
 def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_whole(spool):
     spool.append([b"a"])
     spool._connection.execute("PRAGMA max_page_count = 20")
-    with pytest.raises(SpoolFullError, match="disk of the spool is full"):
+    with pytest.raises(folder.SpoolFullError, match="disk of the spool is full"):
         spool.append([bytes(100_000)], b"lost")
     assert (spool.next, spool.meta.position) == (2, b"")
     spool.append([b"b"])
@@ -240,8 +232,8 @@ def test_a_disk_that_is_full_refuses_and_what_was_accepted_before_and_after_is_w
 def test_a_disk_is_never_filled_to_its_end_so_that_records_can_be_deleted(spool, monkeypatch):
     spool.append([bytes(100_000)])
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "free_bytes", lambda _self: 300_000)
-        with pytest.raises(SpoolFullError, match="300,000 left"):
+        patch.setattr(folder.Folder, "free_bytes", lambda _self: 300_000)
+        with pytest.raises(folder.SpoolFullError, match="300,000 left"):
             spool.append([bytes(100_000)])
         spool.append([b"small"])
         spool.delete_below(3)
@@ -252,10 +244,10 @@ def test_a_sync_that_fails_ends_the_spool_until_it_is_opened_again(tmp_path, spo
     failing = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     spool.append([b"a"], b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write", failing)
-        with pytest.raises(SpoolFailedError, match="Input/output error"):
+        patch.setattr(folder.Folder, "write", failing)
+        with pytest.raises(folder.SpoolFailedError, match="Input/output error"):
             spool.append([b"b"], b"2")
-    with pytest.raises(SpoolFailedError):
+    with pytest.raises(folder.SpoolFailedError):
         spool.append([b"c"], b"3")
     spool.close()
     spool = opened(tmp_path / "spool")

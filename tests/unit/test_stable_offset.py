@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, HapaxError, StopError
 from hapax.kafka import errors
-from hapax.kafka.admin import group
+from hapax.kafka.admin import topics
 from hapax.kafka.errors import COORDINATOR_MOVES, of_group
-from hapax.kafka.produce import marked_transaction as module
-from hapax.kafka.produce.marked_transaction import stable_offset
+from hapax.kafka.produce import micro_batch as module
+from hapax.kafka.produce.micro_batch import stable_offset
 from tests.kit.sink_parts import sink_settings
 
 HANGS = "hapax transactions list"
@@ -123,8 +123,8 @@ def test_a_marker_is_asked_for_until_its_coordinator_has_loaded(code, *, beside)
 @pytest.mark.parametrize("code", MOVES)
 def test_the_members_of_a_group_are_asked_for_likewise(monkeypatch, code):
     coordinator = Coordinator(code, 2)
-    monkeypatch.setattr(group, "AdminClient", lambda _properties: coordinator)
-    assert group.members(sink_settings("broker:9092", "app")) == {"other": "/h"}
+    monkeypatch.setattr(topics, "AdminClient", lambda _properties: coordinator)
+    assert topics.members(sink_settings("broker:9092", "app")) == {"other": "/h"}
     assert coordinator.asked == 3
 
 

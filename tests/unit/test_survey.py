@@ -106,9 +106,8 @@ def test_an_advance_of_hours_ago_counts_no_more_and_a_new_topic_begins_anew():
 
     def margin_s(low: int, second: float) -> float | None:
         offsets = LogOffsets(low, 9_000, 9_000)
-        at_s = NOW_S + second
         return standing(
-            4_000, offsets, age_s=1.0, retention=bytes_only, tracker=tracker, at_s=at_s
+            4_000, offsets, age_s=1.0, retention=bytes_only, tracker=tracker, at_s=NOW_S + second
         ).margin_s
 
     assert margin_s(0, 0) == math.inf
@@ -182,8 +181,7 @@ def found_age_s(times_s: list[float], unread: int) -> tuple[float, int]:
 
 @pytest.mark.parametrize("age_s", [0.5, 3.0, 77.0, 3_600.0, 6 * DAY_S, 400 * DAY_S])
 def test_the_age_of_the_next_unread_record_is_found_to_a_hundredth(age_s):
-    times_s = [NOW_S - age_s - 50, NOW_S - age_s, NOW_S - age_s / 2, NOW_S]
-    found_s, rounds = found_age_s(times_s, 1)
+    found_s, rounds = found_age_s([NOW_S - age_s - 50, NOW_S - age_s, NOW_S - age_s / 2, NOW_S], 1)
     assert age_s <= found_s <= age_s * 1.02
     assert rounds <= 12
 

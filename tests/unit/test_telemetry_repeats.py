@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hapax.core.records import Coordinates
-from hapax.telemetry.events.base import OVERFLOW, Repeats, Withheld
+from hapax.telemetry.events.service import OVERFLOW, Repeats, Withheld
 from tests.unit.test_telemetry_events import Told
 
 REFUSED = "[thrd:b:9092/1]: b:9092/1: Connect failed: refused (after {})"
@@ -37,8 +37,7 @@ def test_a_count_survives_a_new_window_that_opens_before_the_report(repeats):
 
 def test_keys_are_told_apart_up_to_a_limit_and_share_one_beyond():
     repeats = Repeats(window_s=60, keys_max=2)
-    told = [repeats.admit((key,), 0) for key in ("a", "b", "c", "d")]
-    assert told == [True, True, True, False]
+    assert [repeats.admit((key,), 0) for key in ("a", "b", "c", "d")] == [True, True, True, False]
     assert repeats.ended(60) == [Withheld(OVERFLOW, 1)]
 
 

@@ -87,10 +87,9 @@ def test_what_was_not_told_yet_is_told_before_anything_else_happens(told, event)
         told.events.transaction_committed(SETTLED)
     told.monotonic_s += event == "loop_moved"
     getattr(told.events, event)(*NEXT[event])
-    lines = [
+    assert [
         line["transactions"] for line in told.lines if line["event"] == "transaction_committed"
-    ]
-    assert lines == [1, 2]
+    ] == [1, 2]
     assert told.lines[1]["event"] == "transaction_committed"
 
 

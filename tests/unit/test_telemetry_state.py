@@ -84,8 +84,7 @@ def test_a_loop_that_waits_is_not_ready_and_past_the_limit_not_alive(ready):
     ready.monotonic_s += 24
     assert ready.health.livez().ok
     ready.monotonic_s += 0.5
-    reasons = ["the loop has not moved for 30.5 s (limit 30 s)"]
-    assert ready.health.livez() == (False, reasons)
+    assert ready.health.livez() == (False, ["the loop has not moved for 30.5 s (limit 30 s)"])
     ready.events.loop_moved()
     assert ready.health.livez().ok
     assert ready.health.readyz() == (True, [])
@@ -96,8 +95,7 @@ def test_failures_without_a_success_among_them_end_readiness(ready):
         assert ready.health.readyz() == (True, [])
         ready.events.batch_aborted("NOT_ENOUGH_REPLICAS", 3, 1, {ORDERS: 5})
         ready.monotonic_s += 0.7
-    reasons = ["nothing has been committed for 4 s of failures"]
-    assert ready.health.readyz() == (False, reasons)
+    assert ready.health.readyz() == (False, ["nothing has been committed for 4 s of failures"])
     assert ready.health.livez().ok
     ready.events.idle_offsets_committed({ORDERS: 5})
     assert ready.health.readyz() == (True, [])
@@ -139,8 +137,7 @@ def test_claims_that_are_away_end_readiness_under_pause_and_change_nothing_under
 def test_an_outage_of_claims_is_told_once_a_minute_and_counted_each_time(ready):
     for _ in range(5):
         ready.events.claims_unavailable("timeout", "pause")
-    told = [line for line in ready.lines if line["event"] == "claims_unavailable"]
-    assert len(told) == 1
+    assert len([line for line in ready.lines if line["event"] == "claims_unavailable"]) == 1
     assert ready.value("dedup_lookups_total", result="error") == 5
 
 

@@ -92,12 +92,10 @@ def test_each_partition_shows_all_its_marks(told):
 def test_rows_have_the_names_of_hapax_offsets(told):
     told.work()
     (row,) = told.status["partitions"]
-    log = LogOffsets(0, 9, 9)
-    look = Look(topic="orders", partition=0, log=log, committed=5, position=7)
+    look = Look(topic="orders", partition=0, log=LogOffsets(0, 9, 9), committed=5, position=7)
     (offsets,) = figures([look])["partitions"]
     assert offsets.keys() <= row.keys()
-    asked = {"lag_seconds", "stuck"}
-    assert {name: row[name] for name in offsets.keys() - asked} == look.figures()
+    assert {name: row[name] for name in offsets.keys() - {"lag_seconds", "stuck"}} == look.figures()
 
 
 def test_figures_that_brokers_renew_no_more_grow_old_and_the_page_says_why(told):

@@ -87,8 +87,7 @@ def test_the_age_of_figures_is_that_of_the_look_that_brought_them(told):
     survey(told, OURS, OUT_LAG)
     seen_s = told.wall_s
     told.wall_s += 20
-    newer = msgspec.structs.replace(OUT_LAG, at_s=told.wall_s)
-    survey(told, newer, complete=False)
+    survey(told, msgspec.structs.replace(OUT_LAG, at_s=told.wall_s), complete=False)
     assert told.health.lag_updated_s == seen_s
     assert told.health.partition_lags[ORDERS].at_s == seen_s
     assert told.health.partition_lags[("out", 0)].at_s == told.wall_s

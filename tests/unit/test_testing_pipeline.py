@@ -208,8 +208,7 @@ def test_the_fixture_takes_settings_and_transform_of_the_project(tmp_path):
         "    assert len(result.outputs) == len(result.duplicates) == 1\n"
         "    assert hapax_pipeline.settings.app == 'orders'\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
-    output_of(command, cwd=tmp_path)
+    output_of([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."], cwd=tmp_path)
 
 
 LATER = {"HAPAX_RETRY__TOPIC": "again", "HAPAX_RETRY__LATER": "TimeoutError"}
@@ -238,8 +237,7 @@ def test_a_record_that_asks_for_a_later_try_waits_and_is_called_when_it_is_due()
     assert late.values() == [order("1")]
     assert late.outputs[0].key == str(at).encode()
     assert (late.waiting, late.calls, late.records) == ({}, {at: 1}, 1)
-    again = pipeline.run(order("1"))
-    assert len(again.duplicates) == 1, "its claim is inherited"
+    assert len(pipeline.run(order("1")).duplicates) == 1, "its claim is inherited"
 
 
 async def away(_record: Record) -> None:

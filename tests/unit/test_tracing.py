@@ -16,13 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from hapax.core.errors import (
-    BatchAbortedError,
-    ClaimsUnavailableError,
-    ConfigurationError,
-    DeadLetterLimitError,
-    ProducerDeadError,
-)
+from hapax.core import errors
 from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.settings import Settings, load_settings
@@ -152,11 +146,11 @@ def test_a_batch_of_one_partition_names_it_and_one_of_several_topics_none(
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (BatchAbortedError("NOT_ENOUGH_REPLICAS"), "aborted"),
-        (ProducerDeadError("fenced", fenced=True), "fenced"),
-        (ProducerDeadError("expired", fenced=False), "fatal"),
-        (ClaimsUnavailableError("timeout"), "held"),
-        (DeadLetterLimitError("too many"), "stopped"),
+        (errors.BatchAbortedError("NOT_ENOUGH_REPLICAS"), "aborted"),
+        (errors.ProducerDeadError("fenced", fenced=True), "fenced"),
+        (errors.ProducerDeadError("expired", fenced=False), "fatal"),
+        (errors.ClaimsUnavailableError("timeout"), "held"),
+        (errors.DeadLetterLimitError("too many"), "stopped"),
     ],
 )
 def test_a_transaction_that_did_not_commit_says_so_and_raises_as_before(spans, error, outcome):
@@ -314,10 +308,12 @@ def test_without_an_sdk_or_for_data_frames_the_start_says_why_there_are_no_spans
 ):
     frames = {"ENGINE": "spark", "SPARK__DATAFRAME": "a:daily", "SPARK__CHECKPOINT": "/checkpoint"}
     with ExitStack() as stack:
-        with pytest.raises(ConfigurationError, match="have no spans"):
+        with pytest.raises(errors.ConfigurationError, match="have no spans"):
             start_tracing(settings(TELEMETRY__TRACING="on", **frames), stack)
         monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-        with pytest.raises(ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"):
+        with pytest.raises(
+            errors.ConfigurationError, match=r"pip install 'hapax-kafka\[tracing\]'"
+        ):
             start_tracing(settings(TELEMETRY__TRACING="on"), stack)
         start_tracing(settings(), stack)
 
@@ -351,7 +347,7 @@ def test_the_standard_variables_choose_the_exporter_and_one_not_installed_is_nam
     if not absent:
         close_tracing(build("shop", "shop-0", "1", environ))
         return
-    with pytest.raises(ConfigurationError, match=f"no exporter {absent}"):
+    with pytest.raises(errors.ConfigurationError, match=f"no exporter {absent}"):
         build("shop", "shop-0", "1", environ)
 
 

@@ -176,6 +176,10 @@ def test_an_answer_of_a_wrong_type_is_poison_that_says_what_is_wrong(answer, tex
     assert text in failure.text
 
 
+def test_an_exception_that_is_returned_counts_as_one_that_is_raised():
+    assert answering(ValueError("no price")) == Failure("ValueError", "no price", 1)
+
+
 def test_all_that_an_output_may_say_is_accepted():
     output = Output(
         None, key=b"k", topic="t", headers=(("a", None), ("b", b"1")), timestamp_ms=5, partition=3

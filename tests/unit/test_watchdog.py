@@ -131,8 +131,7 @@ def test_a_call_in_progress_is_known_with_its_seconds_also_when_it_is_repeated(m
     each = ticks()
     monkeypatch.setattr(dog._stopped, "wait", lambda _seconds: next(each))
     dog._run()
-    tenths = [None if one is None else round(one[1] * 10) for one in seen]
-    assert tenths == [0, 1, 2, 3, 4, 5, None]
+    assert [None if one is None else round(one[1] * 10) for one in seen] == [0, 1, 2, 3, 4, 5, None]
 
 
 def test_a_stop_that_outlasts_its_time_and_the_margin_ends_the_process(watchdog, left):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from urllib.parse import SplitResult
-
-    from hapax.core.claim_store import ClaimStore
 
 
 class TlsFiles(NamedTuple):
@@ -70,28 +67,3 @@ class StoreRights(NamedTuple):
 
     where: str
     line: str
-
-
-class StoreKind(Protocol):
-    """One kind of claim store.
-
-    name        what people call it
-    example     how its addresses are written, for error messages
-    tls_scheme  scheme of an address with TLS; empty: there is none
-    """
-
-    name: str
-    example: str
-    tls_scheme: str
-
-    def check(self, parts: SplitResult) -> None:
-        """Raise ValueError for an address that cannot work; the text repeats nothing of it."""
-
-    def transport(self, url: str) -> Transport:
-        """Return the way that the address describes."""
-
-    def rights(self, url: str, app: str) -> StoreRights:
-        """Return what the user of the address must be granted, without its password."""
-
-    def open(self, url: str, options: StoreOptions) -> ClaimStore:
-        """Connect to nothing yet; raise ConfigurationError for an address that cannot work."""

@@ -30,36 +30,430 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 - The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
   other records. The first call that knows it writes it; a call of another one claims nothing.
 
+Of a digest, 16 bytes of BLAKE2b, 14 name the id and 4 bits its shard: with 3 of a topic's number, 3
+of the partition and 8 of the offset an owner has 14 bytes, too, and the server needs 16 for each.
+There is one way to write an owner, because the script compares them as bytes. A topic's number is a
+hash of its name, so that a failover that loses the latest writes cannot give it to another topic.
+
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import time
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from hapax.claims.redis_connection import connect, is_away, place, unavailable
 from hapax.claims.redis_health import Eviction, health_of, preflight
-from hapax.claims.redis_script import (
-    Request,
-    Store,
-    StoreClock,
-    UnknownFormatError,
-    base_key,
-    check_format,
+from hapax.core.errors import (
+    ClaimsUnavailableError,
+    ConfigurationError,
+    OtherClusterError,
+    other_cluster,
 )
-from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.errors import ClaimsUnavailableError, ConfigurationError, OtherClusterError
-from hapax.core.ports import Claims
+from hapax.core.ports import Claims, Owned, Preflight, StoreHealth
+from hapax.core.record_path import Ids, RecordPath
+from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from redis import Redis
+    from redis.connection import Connection
 
     from hapax.claims.kind import StoreOptions
-    from hapax.core.records import Coordinates, Record
+    from hapax.core.records import Record
+
+SCRIPT: Final = Path(__file__).with_name("redis_claim.lua")
+FORMAT: Final = b"3"
+DIGEST_BYTES: Final = 16
+SHARDS: Final = 16
+NUMBER_BYTES: Final = 3
+_PARTITION_BYTES, _OFFSET_BYTES = 3, 8
+SIZE: Final = NUMBER_BYTES + _PARTITION_BYTES + _OFFSET_BYTES
+"""Bytes of an owner, and of an id."""
+_OTHER: Final = Struct(f">I{NUMBER_BYTES}s{_PARTITION_BYTES}sQ")
+"""An index, and the owner of its id."""
+IDS_AT_ONCE: Final = 10_000
+"""In one call of the script, some 20 ms of the server: it serves others in between."""
+_TRIES = 20
+
+
+class UnknownFormatError(ClaimsUnavailableError):
+    """Another version of Hapax wrote the claims of this app in another format."""
+
+
+class StoreClock:
+    """Compares Redis' clock with the worker's: claims live by Redis' time alone.
+
+    When it is set forward by more than what passed here, claims end early. A tenth of the time to
+    live is worth a warning: an id is then remembered for so much less than promised.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], ttl_ms: int) -> None:
+        self.now = monotonic
+        self._limit_s = ttl_ms / 1000 / 10
+        self._last: tuple[float, int] | None = None
+
+    def jump_s(self, asked_s: float, redis_ms: int) -> float:
+        """Return by how many seconds Redis' clock jumped ahead since the call before; else 0.
+
+        ``asked_s``: the worker's clock when the call began.
+        """
+        last, self._last = self._last, (asked_s, redis_ms)
+        if last is None:
+            return 0.0
+        # From before the last call to after this one: more than can have passed between the two.
+        passed_s = self.now() - last[0]
+        jump_s = (redis_ms - last[1]) / 1000 - passed_s
+        return jump_s if jump_s > self._limit_s else 0.0
+
+
+class Store:
+    """One app's claims as the last answer described them; what every call of the script needs.
+
+    epoch    as of the last answer; None: nothing is known yet
+    numbers  of the topics that were asked for, as they are in owners
+    fresh    whether the first answer found no claims of this app
+    keeps    raises where answers do not count: claims are deleted
+    """
+
+    def __init__(
+        self, client: Redis, options: StoreOptions, clock: StoreClock, *, keeps: Callable[[], None]
+    ) -> None:
+        self.client, self.clock, self.keeps = client, clock, keeps
+        self.base = base_key(options.app)
+        self.meta = self.base + b":meta"
+        self.script = client.register_script(SCRIPT.read_bytes())
+        self.epoch: bytes | None = None
+        self.salt = b""
+        self.fresh = False
+        self.cluster_id = options.cluster_id
+        self.numbers: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        self._next_epoch = secrets.token_hex(8).encode()
+        self._options = options
+
+    def asked(self, call: Callable[[], Any]) -> Any:
+        """Raise ClaimsUnavailableError for whatever fails."""
+        try:
+            return call()
+        except (RedisError, OSError) as error:
+            raise unavailable(self.client, error) from error
+
+    def command(self, what: str) -> tuple[bytes | str | int, ...]:
+        """Return a call of the script up to the digests."""
+        call = ("EVALSHA", self.script.sha, 2, self.base, self.meta, what, self._options.ttl_ms)
+        return (*call, self.epoch or b"", self._next_epoch, self.cluster_id or "")
+
+    def numbered(self, topics: Iterable[str]) -> list[int | str]:
+        """Return for each topic the number that stands for it, and its name."""
+        parts: list[int | str] = []
+        for topic in topics:
+            number = self.numbers.setdefault(topic, first_number(topic))
+            parts += [int.from_bytes(number, "big"), topic]
+        return parts
+
+    def take(self, reply: Any, topics: Sequence[str], asked_s: float) -> tuple[bytes, int] | None:
+        """Return what was found, and a number; None: it was for another epoch, or wrong numbers.
+
+        Raises UnknownFormatError and OtherClusterError: nothing was claimed.
+        """
+        check_format(reply[0])
+        _, epoch, known, *rest = reply
+        if not rest:
+            claims = f"the claims of HAPAX_APP={self._options.app}"
+            raise OtherClusterError(other_cluster(claims, known.decode(), self.cluster_id or ""))
+        if not epoch:
+            return b"", 0
+        now_ms, numbers, *found = rest
+        if epoch != self.epoch:
+            self._begin(epoch)
+        for topic, number in zip(topics, numbers, strict=True):
+            self.numbers[topic] = number.to_bytes(NUMBER_BYTES, "big")
+            self._names[self.numbers[topic]] = topic
+        jump_s = self.clock.jump_s(asked_s, int(now_ms))
+        if jump_s and self._options.on_clock_jump is not None:
+            self._options.on_clock_jump(jump_s)
+        return (found[0], int(found[1])) if found else None
+
+    def _begin(self, epoch: bytes) -> None:
+        before, self.epoch = self.epoch, epoch
+        self.salt = salt_of(self._options.app, epoch)
+        self.numbers.clear()
+        self._names.clear()
+        # Also when an earlier call began it and its answer was lost.
+        is_begun = epoch == self._next_epoch
+        if is_begun:
+            self._next_epoch = secrets.token_hex(8).encode()
+        if before is None:
+            self.fresh = is_begun
+        elif self._options.on_emptied is not None:
+            self._options.on_emptied()
+
+    def topic(self, number: bytes) -> str:
+        """Return the topic that a number stands for, as owners have it."""
+        if number not in self._names:
+            name = f"number:{int.from_bytes(number, 'big')}"
+            found = self.asked(lambda: self.client.hget(self.meta, name))
+            self._names[number] = found.decode() if found else f"topic {name}"
+        return self._names[number]
+
+
+def base_key(app: str) -> bytes:
+    return f"hapax:{{{app}}}:claims".encode()
+
+
+def salt_of(app: str, epoch: bytes) -> bytes:
+    return blake2b(app.encode() + b"\0" + epoch, digest_size=16).digest()
+
+
+def check_format(kept: bytes) -> None:
+    """Raise UnknownFormatError unless it is the format of this version."""
+    if kept != FORMAT:
+        raise UnknownFormatError(
+            f"Redis keeps the claims of this app in format {kept.decode(errors='replace')!r}, which"
+            " this version of Hapax does not know: run the version that wrote them, or use another"
+            " database"
+        )
+
+
+class Exchange:
+    """A request on its way, on a connection that it has for itself: other calls take others.
+
+    So an answer that comes late, or that is not wanted any more, is not read as that of another
+    call. What fails while it is sent is raised where its answer is read.
+    """
+
+    def __init__(self, client: Redis, commands: Sequence[tuple[object, ...]]) -> None:
+        """Send the commands; it blocks only while the server takes in less than is sent."""
+        self._client = client
+        self._connection: Connection | None = None
+        self._failed: Exception | None = None
+        try:
+            self._connection = client.connection_pool.get_connection()
+            packed = self._connection.pack_commands(commands)  # type: ignore[no-untyped-call]
+            self._connection.send_packed_command(packed)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as error:
+            self._failed = error
+            self.drop()
+
+    def read(self, count: int) -> list[Any]:
+        """Return so many replies; raises NoScriptError and ClaimsUnavailableError.
+
+        A connection that is not read to its end is dropped.
+        """
+        connection = self._connection
+        if self._failed is not None or connection is None:
+            error = self._failed or RuntimeError("an answer is read once")
+            raise unavailable(self._client, error) from error
+        try:
+            replies = [connection.read_response() for _ in range(count)]
+        except NoScriptError:
+            raise
+        except (RedisError, OSError) as error:
+            raise unavailable(self._client, error) from error
+        else:
+            self._connection = None
+            self._client.connection_pool.release(connection)
+            return replies
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        """Give the answer up; after it was read, nothing is left to do."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            self._client.connection_pool.release(connection)
+
+    def __del__(self) -> None:
+        """Give a forgotten connection back."""
+        self.drop()
+
+
+class Found(NamedTuple):
+    """What the script returned of all ids.
+
+    others  by index the owners of ids that belong to another record
+    extra   ms that an id is remembered ("find"); how many were forgotten ("forget")
+    """
+
+    others: dict[int, Coordinates]
+    extra: int
+
+
+class Request:
+    """One call for any number of ids; ``ports.Asked``.
+
+    owners  of the ids; none where it is only asked who owns them
+    gone    empty, or for each id an owner that gives way
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        what: str,
+        ids: Sequence[bytes] = (),
+        owners: Sequence[Record | Coordinates] = (),
+        gone: Sequence[Coordinates] = (),
+    ) -> None:
+        self._store = store
+        self._what = what
+        self._ids, self._owners, self._gone = ids, owners, gone
+        self._topics = topics_of((*owners, *gone) if gone else owners)
+        self._exchange: Exchange | None = None
+        self._orders: list[Sequence[int]] = []
+        self._asked_s = 0.0
+
+    def send_ahead(self) -> None:
+        """Send it, unless the epoch is not known yet, for which the digests are made."""
+        if self._ids and self._store.epoch is not None:
+            self._send()
+
+    def answer(self) -> Mapping[int, Coordinates]:
+        """Return the owners of ids that others own; see ``ports.Asked.answer``."""
+        if not self._ids:
+            return {}
+        found = self.found()
+        self._store.keeps()
+        return found.others
+
+    def found(self) -> Found:
+        """Raise ClaimsUnavailableError, and OtherClusterError: nothing was claimed then."""
+        for _ in range(_TRIES):
+            if self._exchange is None:
+                self._send()
+            if (found := self._received()) is not None:
+                return found
+        raise ClaimsUnavailableError("the epoch of the claims changes all the time")
+
+    def drop(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.drop()
+
+    def _send(self) -> None:
+        store = self._store
+        self._asked_s = store.clock.now()
+        topics = store.numbered(self._topics)
+        digests = owners = gone = b""
+        if store.epoch is not None:
+            digests = packed_digests(self._ids, store.salt)
+            owners = packed_owners(self._owners, store.numbers)
+            gone = packed_owners(self._gone, store.numbers)
+        head = store.command(self._what)
+        self._orders, commands = [], []
+        for first in self._pieces():
+            ids = slice(first * DIGEST_BYTES, (first + IDS_AT_ONCE) * DIGEST_BYTES)
+            of = slice(first * SIZE, (first + IDS_AT_ONCE) * SIZE)
+            order, counts, *packed = by_shard(self._ids, digests[ids], owners[of], gone[of])
+            self._orders.append(order)
+            commands.append((*head, " ".join(map(str, counts)), *packed, *topics))
+        self._exchange = Exchange(store.client, commands)
+
+    def _pieces(self) -> range:
+        return range(0, max(1, len(self._ids)), IDS_AT_ONCE)
+
+    def _received(self) -> Found | None:
+        """Return what was found; None: ask again, for another epoch or other numbers."""
+        exchange, self._exchange = self._exchange, None
+        assert exchange is not None
+        pieces = self._pieces()
+        try:
+            replies = exchange.read(len(pieces))
+        except NoScriptError:
+            store = self._store
+            store.asked(lambda: store.client.script_load(store.script.script))
+            return None
+        others: dict[int, Coordinates] = {}
+        extra, is_whole = 0, True
+        for first, order, reply in zip(pieces, self._orders, replies, strict=True):
+            found = self._store.take(reply, self._topics, self._asked_s)
+            if found is None:
+                is_whole = False
+                continue
+            packed, number = found
+            others |= {
+                first + order[place]: Coordinates(
+                    self._store.topic(topic), int.from_bytes(partition, "big"), offset
+                )
+                for place, topic, partition, offset in _OTHER.iter_unpack(packed)
+            }
+            extra += int(number)
+        return Found(others, extra) if is_whole else None
+
+
+def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
+    if isinstance(owners, RecordPath):
+        return list(dict.fromkeys(topic for topic, *_ in owners.runs))
+    return list(dict.fromkeys(owner.topic for owner in owners))
+
+
+def first_number(topic: str) -> bytes:
+    """Return the number that a topic has unless another one has it already."""
+    return blake2b(topic.encode(), digest_size=NUMBER_BYTES).digest()
+
+
+def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
+    if isinstance(owners, RecordPath):
+        return owners.owners([_head(numbers[run[0]], run[1]) for run in owners.runs])
+    packed = []
+    topic, partition, head = "", -1, b""
+    for owner in owners:
+        if owner.partition != partition or owner.topic != topic:
+            topic, partition = owner.topic, owner.partition
+            head = _head(numbers[topic], partition)
+        packed.append(head + owner.offset.to_bytes(_OFFSET_BYTES, "big"))
+    return b"".join(packed)
+
+
+def _head(number: bytes, partition: int) -> bytes:
+    return number + partition.to_bytes(_PARTITION_BYTES, "big")
+
+
+def packed_digests(ids: Sequence[bytes], salt: bytes) -> bytes:
+    """Return 16 bytes of salted BLAKE2b for each id."""
+    if isinstance(ids, Ids):
+        return ids.digests(salt)
+    # A copy of a salted hash costs half of what a new one does.
+    copy = blake2b(digest_size=DIGEST_BYTES, salt=salt).copy
+    digests = []
+    for each in ids:
+        digest = copy()
+        digest.update(each)
+        digests.append(digest.digest())
+    return b"".join(digests)
+
+
+def by_shard(
+    ids: Sequence[bytes], digests: bytes, owners: bytes, gone: bytes
+) -> tuple[Sequence[int], Sequence[int], bytes, bytes, bytes]:
+    """Return indices in the order of shards, how many each has, and in that order all the rest."""
+    if isinstance(ids, Ids) and owners and not gone:
+        order, counts, named, owned = ids.by_shard(digests, owners, SHARDS)
+        return memoryview(order).cast("I"), counts, named, owned, b""
+    shards: list[list[int]] = [[] for _ in range(SHARDS)]
+    for index, last in enumerate(digests[DIGEST_BYTES - 1 :: DIGEST_BYTES]):
+        shards[last % SHARDS].append(index)
+    indices = [*chain.from_iterable(shards)]
+    named = _picked(digests, DIGEST_BYTES, indices)
+    owned, gave_way = (_picked(each, SIZE, indices) for each in (owners, gone))
+    return indices, [*map(len, shards)], named, owned, gave_way
+
+
+def _picked(packed: bytes, width: int, indices: Sequence[int]) -> bytes:
+    if not packed:
+        return b""
+    return b"".join([packed[at : at + SIZE] for at in map(width.__mul__, indices)])
 
 
 class RedisClaims(Claims):
@@ -69,7 +463,7 @@ class RedisClaims(Claims):
         self, url: str, options: StoreOptions, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9._-]+", options.app):
-            raise ConfigurationError([f"The app {options.app!r} cannot name keys in Redis."])
+            raise ConfigurationError(f"The app {options.app!r} cannot name keys in Redis.")
         self._redis = connect(
             url,
             key=base_key(options.app),

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from hapax.claims.redis_connection import place, reason_of, unavailable
-from hapax.core.claim_store import Judgement, Preflight, StoreHealth
 from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.ports import Judgement, Preflight, StoreHealth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -1,6 +1,7 @@
 """Which claim store an address names: the scheme selects it.
 
-A further store is one file with its ``StoreKind`` and ``ClaimStore``, and one row here.
+A further store is one file with its ``ClaimStore`` and its kind, which has what ``RedisKind`` has,
+and one row here.
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ from hapax.claims.redis_url import (
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-    from hapax.claims.kind import StoreKind, StoreOptions
-    from hapax.core.claim_store import ClaimStore
+    from hapax.claims.kind import StoreOptions
+    from hapax.core.ports import ClaimStore
 
 
 class RedisKind:
-    """Redis at ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
+    """Redis at ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+
+    name        what people call it
+    example     how its addresses are written, for error messages
+    tls_scheme  scheme of an address with TLS
+    """
 
     name = "Redis"
     example = "redis://host:6379/0, rediss:// for TLS or unix:///path"
@@ -35,6 +41,7 @@ class RedisKind:
     wanted = "write host, port and number of the database: redis://host:6379/0"
 
     def check(self, parts: SplitResult) -> None:
+        """Raise ValueError for an address that cannot work; the text repeats nothing of it."""
         check_options(parts.query)
         if parts.scheme == "unix":
             if not parts.path:
@@ -53,6 +60,7 @@ class RedisKind:
         return "" if parts.scheme == "unix" else parts.path.strip("/")
 
     def transport(self, url: str) -> Transport:
+        """Return the way that the address describes."""
         parts = urlsplit(url)
         query = {name: values[-1].lower() for name, values in parse_qs(parts.query).items()}
         wrong = (f"{name}={query[name]}" for name, bad in UNVERIFIED if query.get(name) in bad)
@@ -71,6 +79,7 @@ class RedisKind:
         return StoreRights("Redis, a line of its ACL file", line)
 
     def open(self, url: str, options: StoreOptions) -> ClaimStore:
+        """Connect to nothing yet; raise ConfigurationError for an address that cannot work."""
         # Imported only where it is used: 140 ms that a restart without claims need not wait for.
         from hapax.claims.redis import RedisClaims
 
@@ -118,7 +127,7 @@ class ClusterKind(RedisKind):
         return places_of(parts, PORT)
 
 
-KINDS: Final[dict[str, StoreKind]] = {
+KINDS: Final[dict[str, RedisKind]] = {
     **dict.fromkeys(("redis", "rediss", "unix"), RedisKind()),
     **dict.fromkeys(("redis+sentinel", "rediss+sentinel"), SentinelKind()),
     **dict.fromkeys(("redis+cluster", "rediss+cluster"), ClusterKind()),
@@ -126,7 +135,7 @@ KINDS: Final[dict[str, StoreKind]] = {
 """By the scheme of the address."""
 
 
-def kind_of(url: str) -> StoreKind:
+def kind_of(url: str) -> RedisKind:
     """Return the kind that the address names; raise ValueError for a scheme that none has."""
     try:
         return KINDS[urlsplit(url).scheme]

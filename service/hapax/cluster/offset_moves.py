@@ -40,7 +40,7 @@ class Target(NamedTuple):
         plain = all(each.isascii() and each.isdecimal() and len(each) < 20 for each in numbers)  # noqa: PLR2004 - digits of an offset
         if not topic or len(numbers) > 2 or not plain:  # noqa: PLR2004 - partition and offset
             problem = f"{text}: write TOPIC, TOPIC/PARTITION or TOPIC/PARTITION/OFFSET"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         return cls(topic, *map(int, numbers))
 
 
@@ -64,11 +64,10 @@ class Placed(PartitionOffsets, frozen=True, kw_only=True):
     def require_progress(self) -> None:
         """Raise ConfigurationError if it only informs: what is near it is not certain."""
         if self.beside.elsewhere is not None:
-            problem = (
+            raise ConfigurationError(
                 f"{self}: the progress is on cluster {self.beside.elsewhere}, and the offset here"
                 " only informs: use hapax offsets set"
             )
-            raise ConfigurationError([problem])
 
     def moved(self, cluster_id: str | None) -> CommittedMetadata:
         """Return the metadata to write with a moved offset.
@@ -113,10 +112,10 @@ def moved_to(placed: Placed, offset: int) -> Move:
     first, end = placed.log.log_start, placed.log.last_stable
     if offset < first:
         problem = f"{placed}: offset {offset} is before the beginning of the log, {first}"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     if offset > end:
         problem = f"{placed}: offset {offset} is beyond the last stable offset, {end}"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     remark = "the offset so far belongs to a deleted topic of this name" if placed.remade else ""
     return Move(placed=placed, offset=offset, remark=remark)
 
@@ -126,11 +125,10 @@ def moved_back(placed: Placed, offset: int) -> Move | None:
     if placed.committed is None or offset >= placed.committed:
         return None
     if placed.remade:
-        problem = (
+        raise ConfigurationError(
             f"{placed}: the committed offset belongs to a deleted topic of this name, so there"
             " is no way back from it: use hapax offsets set"
         )
-        raise ConfigurationError([problem])
     placed.require_progress()
     begin = placed.log.log_start
     remark = f"offsets below {begin} were deleted" if offset < begin else ""

@@ -73,7 +73,7 @@ def audit(
         as_json=as_json, prefix="hapax audit: ", otherwise=ExitCode.PREFLIGHT
     ) as line:
         if master is not None and engine != "spark":
-            raise ConfigurationError(["--master is an option of --engine spark: name both"])
+            raise ConfigurationError("--master is an option of --engine spark: name both")
         given = {} if master is None else {"HAPAX_SPARK__MASTER": master}
         settings = screen.one_cluster_settings(given)
         since_ms = None if since is None else screen.point_ms("--since", since)
@@ -133,7 +133,7 @@ def sentences(audit: Audit) -> list[str]:
         found = ", ".join(f"{audit.anomalies[one.name]:,} {one.title}" for one in classes)
         first = f"BROKEN: {found}; {records:,} records judged."
     elif not records:
-        first = "Nothing to judge: no record is below a committed offset."
+        first = "Nothing to judge: no record that exists is below a committed offset."
     elif unknown:
         # Without the transform it is not known whether they should have had an effect.
         explain = "only the transform can explain"

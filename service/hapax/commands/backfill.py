@@ -16,7 +16,7 @@ from hapax.core.errors import ConfigurationError, ExitCode, HapaxError
 from hapax.core.working_folder import import_from_here
 
 if TYPE_CHECKING:
-    from hapax.operations.backfill import Advance, Backfill
+    from hapax.operations.offsets import Advance, Backfill
     from hapax.settings import Settings
 
 INTERVAL_S = 2.0
@@ -73,7 +73,7 @@ def backfill(
     with screen.refusals(as_json=as_json) as line:
         settings = screen.one_cluster_settings(_changes(start, until, engine, master))
         import_from_here()
-        from hapax.operations.backfill import Backfill
+        from hapax.operations.offsets import Backfill
 
         with Backfill(settings) as look:
             parts = look.look()
@@ -108,7 +108,7 @@ def _changes(
     start: str | None, until: str | None, engine: str | None, master: str | None
 ) -> dict[str, str]:
     if master is not None and (engine or os.environ.get("HAPAX_ENGINE")) != "spark":
-        raise ConfigurationError(["--master is an option of --engine spark: name both"])
+        raise ConfigurationError("--master is an option of --engine spark: name both")
     given = {
         "HAPAX_INPUT__START": start,
         "HAPAX_INPUT__END": until or os.environ.get("HAPAX_INPUT__END") or "latest",

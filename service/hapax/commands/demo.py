@@ -19,8 +19,7 @@ from hapax.core.errors import HapaxError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hapax.demo.faults import DemoFault
-    from hapax.demo.stage import Stage
+    from hapax.demo.stage import DemoFault, Stage
     from hapax.demo.story import DemoSummary
 
 _COUNTS = {

@@ -57,6 +57,8 @@ def dev(
     screen.require_tools("dev")
     files = env_file if env_file is not None else [_FILE] * _FILE.is_file()
     given = dict(os.environ)
+    if not files and not any(name.startswith("HAPAX_") for name in given):
+        _say(f"there is no {_FILE} here: name a file by --env-file, or begin with hapax init NAME")
     with screen.refusals(prefix="hapax: "):
         from hapax.dev.session import DevOptions, DevSession
         from hapax.sandbox import machine

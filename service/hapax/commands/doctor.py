@@ -73,7 +73,7 @@ def doctor(
             return
         findings, cases, code = _examined()
         if bundle is not None:
-            from hapax.operations.doctor.bundle import write_bundle
+            from hapax.operations.doctor.examination import write_bundle
 
             write_bundle(bundle, os.environ, findings, *cases)
     from hapax.settings.secrets import Strike, secrets_around

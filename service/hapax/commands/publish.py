@@ -142,10 +142,9 @@ def publish(
         )
         if spool is not None:
             from hapax.operations.publish_spooled import publish_spooled
-            from hapax.settings.value_types import size_bytes
 
             options: PublisherOptions = {
-                "disk_max_bytes": screen.typed("--disk-max", disk_max, size_bytes),
+                "disk_max_bytes": screen.typed("--disk-max", disk_max, _disk_bytes),
                 "adopt": adopt,
                 "resume_at": resume_at,
                 "skip_at": tuple(skip or ()),
@@ -174,12 +173,13 @@ def publish(
 
 def _show(done: Sender, topic: str, *, as_json: bool) -> None:
     if as_json:
-        found = screen.fields(done, "failed", "reasons", published="delivered")
+        found = screen.fields(done, "failed", "reasons", published="delivered", first_lines="first")
         screen.print_json({"topic": topic, **found})
     else:
         typer.echo(f"{done.delivered:,} published to {topic}")
         for reason, count in done.reasons.items():
-            screen.say(f"{count:,} failed: {reason}", err=True)
+            line = f" (first: line {done.first[reason]})" if reason in done.first else ""
+            screen.say(f"{count:,} failed: {reason}{line}", err=True)
     if done.failed:
         if not as_json:
             typer.echo(f"{done.failed:,} records were not delivered", err=True)
@@ -217,6 +217,16 @@ def _topic(topic: str | None, settings: Settings) -> str:
         problem = f"name the topic: --topic with one of {', '.join(settings.input.topics)}"
         raise ConfigurationError([problem])
     return settings.input.topics[0]
+
+
+def _disk_bytes(text: str) -> int:
+    from hapax.settings.value_types import size_bytes
+    from hapax.spool.group_commit import DISK_MIN_BYTES
+
+    found = size_bytes(text)
+    if found < DISK_MIN_BYTES:
+        raise ValueError(f"a spool takes {DISK_MIN_BYTES >> 10}KiB at least")
+    return found
 
 
 def _pointer(option: str, text: str) -> str:

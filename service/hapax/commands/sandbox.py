@@ -182,7 +182,8 @@ def fetch(
       hapax sandbox fetch --kafka 3.9
       hapax sandbox fetch --registry
     """
-    from hapax.sandbox import archiving, jars, machine
+    from hapax.sandbox import jars, machine
+    from hapax.sandbox.broker import archive_kafka
 
     machine.progress = progress
     with refusals():
@@ -193,7 +194,7 @@ def fetch(
         for lock in (jars.kafka(kafka), *([jars.registry()] if registry else [])):
             typer.echo(f"{lock.title}: {jars.fetched(lock)}")
         try:
-            archiving.archive_kafka(kafka)
+            archive_kafka(kafka)
         except machine.SandboxError as error:
             typer.echo(f"Brokers start slower, without an archive of classes: {error}", err=True)
 

@@ -166,14 +166,19 @@ def refusals(
         with closing(ProgressLine()) as line:
             yield line
     except HapaxError as error:
-        problems = struck(getattr(error, "problems", None) or [str(error)])
-        if as_json:
-            print_json({"ok": False, "problems": problems})
-        else:
-            for problem in problems:
-                typer.echo(f"{prefix}{problem}", err=True)
+        refuse(getattr(error, "problems", None) or [str(error)], as_json=as_json, prefix=prefix)
         code = error.exit_code if isinstance(error, StopError) else otherwise
         raise typer.Exit(int(code)) from error
+
+
+def refuse(problems: Iterable[str], *, as_json: bool, prefix: str = "") -> None:
+    """Print what is wrong: sentences on stderr, or one object on stdout."""
+    found = struck(problems)
+    if as_json:
+        print_json({"ok": False, "problems": found})
+        return
+    for problem in found:
+        typer.echo(f"{prefix}{problem}", err=True)
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -234,12 +239,11 @@ def one_cluster_settings(changes: Mapping[str, str] | None = None) -> Settings:
     """
     settings = environment_settings(changes)
     if settings.elsewhere:
-        problem = (
+        raise ConfigurationError(
             "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set, and this command queries one cluster"
             " only: set HAPAX_KAFKA__BOOTSTRAP_SERVERS to the cluster that is meant, and leave the"
             " other out; docs/other-cluster.md lists what works with both"
         )
-        raise ConfigurationError([problem])
     return settings
 
 
@@ -323,7 +327,7 @@ def id_bytes(text: str) -> bytes:
 def typed_id(text: str) -> bytes:
     """Return the id that a person typed; raises ConfigurationError for none."""
     if not text:
-        raise ConfigurationError(["an event's id is at least one byte: name it"])
+        raise ConfigurationError("an event's id is at least one byte: name it")
     return id_bytes(text)
 
 
@@ -332,7 +336,7 @@ def typed(option: str, text: str, read: Callable[[str], int]) -> int:
     try:
         return read(text)
     except ValueError as error:
-        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+        raise ConfigurationError(f"{option} {text}: {error}") from None
 
 
 def point_ms(option: str, text: str) -> int:
@@ -370,7 +374,7 @@ def exclude(options: dict[str, bool]) -> None:
     """Raise ConfigurationError when more than one of these options is given."""
     if sum(options.values()) > 1:
         *names, last = options
-        raise ConfigurationError([f"{', '.join(names)} and {last} exclude each other"])
+        raise ConfigurationError(f"{', '.join(names)} and {last} exclude each other")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -378,7 +382,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigurationError([f"{question} There is no terminal to confirm on: add --yes."])
+        raise ConfigurationError(f"{question} There is no terminal to confirm on: add --yes.")
     if not typer.confirm(printable(question), err=True):
         typer.echo("Nothing was done.", err=True)
         raise typer.Exit(ExitCode.UNEXPECTED)

@@ -16,9 +16,8 @@ from typer.core import TyperGroup
 from hapax import __version__
 from hapax.commands import config, sandbox, screen
 from hapax.commands.admin import claims, dead_letters, offsets, state, transactions
-from hapax.commands.admin.offsets import lag
 from hapax.commands.admin.pause import pause, resume
-from hapax.commands.admin.records import consume, trace
+from hapax.commands.admin.records import consume, lag, trace
 from hapax.commands.audit import audit
 from hapax.commands.backfill import backfill
 from hapax.commands.demo import demo
@@ -48,10 +47,10 @@ class Commands(TyperGroup):
         for command in self.commands.values():
             _flow(command)
 
-    def main(self, *arguments: Any, **extra: Any) -> Any:
+    def main(self, args: Any = None, *arguments: Any, **extra: Any) -> Any:
         """Run a command; what was typed wrong is one sentence, as every other error."""
         try:
-            code = super().main(*arguments, **{**extra, "standalone_mode": False})
+            code = super().main(args, *arguments, **{**extra, "standalone_mode": False})
         except typer.Abort:
             typer.echo("Aborted.", err=True)
             code = 1
@@ -65,8 +64,9 @@ class Commands(TyperGroup):
                 raise
             code = getattr(error, "exit_code", 2)
             if type(error).__name__ != "NoArgsIsHelpError":  # the help was printed
-                [sentence] = screen.struck([_sentence(error)])
-                typer.echo(sentence, err=True)
+                # Of the words themselves: what was typed wrong was not parsed.
+                words = sys.argv[1:] if args is None else args
+                screen.refuse([_sentence(error)], as_json="--json" in words)
         sys.exit(code if isinstance(code, int) else 0)
 
 

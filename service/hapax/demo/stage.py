@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from random import Random
@@ -46,6 +47,7 @@ APP, ORDINARY = "demo", "ordinary"
 SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S = 6, 4
 INPUTS = [(ORDERS, number) for number in range(PARTITIONS)]
 OUTPUTS = [(PRICED, number) for number in range(PARTITIONS)]
+ORDINARY_OUTPUTS = [(ORDINARY_PRICED, number) for number in range(PARTITIONS)]
 RUN = ("-m", "hapax", "run")
 _POLL_S, _FIGURES_INTERVAL_S = 0.01, 0.5
 _WORKERS = {
@@ -77,6 +79,50 @@ class DemoError(HapaxError):
     """The demo cannot continue. The message says what happened, with a log's last lines."""
 
 
+class DemoFault(msgspec.Struct):
+    """One fault that really struck.
+
+    kind          kill or freeze; of Spark: driver kill or Python worker kill
+    while_doing   what is known to have gone on at that moment
+    back_after_s  until the process itself committed again; None for the ordinary loop
+    """
+
+    kind: str
+    target: str
+    while_doing: str
+    back_after_s: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        back = "" if self.back_after_s is None else f"; commits again after {self.back_after_s} s"
+        return f"{self.kind}: {self.target}, {self.while_doing}{back}"
+
+
+class HandOver(msgspec.Struct):
+    """One engine left, and the other one continued under the same name.
+
+    left_after_s     from SIGTERM until the predecessor was gone, drained
+    commits_after_s  from SIGTERM until the first commit of the successor
+    published        records that came in meanwhile
+    exit_code        of the predecessor
+    """
+
+    predecessor: str
+    successor: str
+    left_after_s: float
+    commits_after_s: float
+    published: int
+    exit_code: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"hand-over: {self.predecessor} left {self.left_after_s} s after SIGTERM, "
+            f"{self.successor} commits after {self.commits_after_s} s; "
+            f"{self.published:,} records came in meanwhile"
+        )
+
+
 class Screen(Protocol):
     """Where the demo shows its phase, what has happened, and figures that move."""
 
@@ -104,6 +150,7 @@ class Stage:
     def __init__(self, screen: Screen, exits: ExitStack, *, seed: int, rate: int) -> None:
         self.screen = screen
         self.struck = self.ordinary_restarts = 0
+        self.happened: list[DemoFault | HandOver] = []
         self._watched: set[ManagedProcess] = set()
         self._shown_s = 0.0
         self._exits = exits
@@ -115,18 +162,16 @@ class Stage:
         exits.callback(self._watchdog.close)
         servers = self.sandbox.bootstrap_servers
         self.workers = self._cast()
-        loop = ("-m", "hapax.demo.ordinary", servers, ORDINARY)
+        loop = ("-m", "hapax.demo.orders", servers, ORDINARY)
         self.ordinary = self._process(ManagedProcess, "ordinary-loop", loop)
         judge = ("-m", "hapax", "audit", "--json")
         self.judges = [
             self._process(ManagedProcess, "audit of Hapax", judge),
             self._process(ManagedProcess, "audit of the ordinary loop", judge, **_ORDINARY),
         ]
-        self.settings = load_settings(self.environment())
-        self.ordinary_settings = load_settings(self.environment() | _ORDINARY)
-        self.offsets = exits.enter_context(closing(BlockingOffsets(self.settings)))
-        self.ordinary_offsets = exits.enter_context(
-            closing(BlockingOffsets(self.ordinary_settings))
+        self.offsets, self.ordinary_offsets = (
+            exits.enter_context(closing(BlockingOffsets(load_settings(self.environment() | other))))
+            for other in ({}, _ORDINARY)
         )
         self.publisher = OrderPublisher(servers, Traffic(seed), rate)
         exits.callback(self.publisher.stop)
@@ -163,6 +208,16 @@ class Stage:
                 f"{process.last_words()}"
             )
         return code
+
+    def note(self, *happened: DemoFault | HandOver) -> None:
+        """Keep it for the summary, and show it."""
+        self.happened += happened
+        for one in happened:
+            self.screen.note(one.sentence)
+
+    @property
+    def hand_overs(self) -> list[HandOver]:
+        return [one for one in self.happened if isinstance(one, HandOver)]
 
     def await_commit(self, worker: ManagedProcess, since: int) -> None:
         """Wait for a commit that is logged after byte ``since`` of the worker's log."""
@@ -289,7 +344,7 @@ class Traffic:
         return msgspec.json.encode(Order(name, customer, [] if poisoned else lines))
 
 
-class OrderPublisher(threading.Thread):
+class OrderPublisher:
     """Publishes at a steady pace until it is asked to stop; the last burst is aborted.
 
     visible  records in committed transactions; ``events``: the ids among them; ``last``: the last
@@ -298,7 +353,6 @@ class OrderPublisher(threading.Thread):
     """
 
     def __init__(self, bootstrap_servers: str, traffic: Traffic, rate: int) -> None:
-        super().__init__(name="publisher", daemon=True)
         self._traffic = traffic
         self._size = max(1, rate // _BURSTS_PER_S)
         self._interval_s = self._size / rate
@@ -313,27 +367,23 @@ class OrderPublisher(threading.Thread):
         self.visible = self.aborted = 0
         self.events: set[bytes] = set()
         self.last: dict[int, int] = {}
-        self._error: Exception | None = None
+        self._work: Future[None] | None = None
 
     @property
     def published(self) -> int:
         return self.visible + self.aborted
 
-    def run(self) -> None:
-        try:
-            self._publish()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._error = error
+    def start(self) -> None:
+        self._work = ThreadPoolExecutor(1, "publisher").submit(self._publish)
 
     def check(self) -> None:
         """Raise DemoError for what ended it before its time."""
-        if self._error is not None:
-            raise DemoError(f"publishing failed: {self._error}")
+        if self._work and self._work.done() and (error := self._work.exception()):
+            raise DemoError(f"publishing failed: {error}")
 
     def stop(self) -> None:
         self._asked_to_stop.set()
-        if self.ident is not None:
-            self.join()
+        wait([self._work] if self._work else [])
 
     def _publish(self) -> None:
         producer = Producer(self._properties)

@@ -21,11 +21,10 @@ def create_project(name: str, parent: Path) -> list[Path]:
     """Raise ConfigurationError for a name that cannot be used, and when the folder is not empty."""
     if not _NAME.fullmatch(name):
         problem = f"{name}: a project's name has lower-case letters, digits, and dashes within"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     folder = parent / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        problem = f"{folder} exists and is not an empty folder: nothing was written"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(f"{folder} exists and is not an empty folder: nothing was written")
     written = []
     for template in sorted(FILES.rglob(f"*{_SUFFIX}")):
         stem = template.name.removesuffix(_SUFFIX)

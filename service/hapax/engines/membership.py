@@ -151,7 +151,7 @@ class Opening(threading.Thread):
             try:
                 self._transaction.open()
             except ProducerDeadError as error:
-                self._failure = PreflightError([f"the producer cannot start: {error}"])
+                self._failure = PreflightError(f"the producer cannot start: {error}")
                 self._unanswered = error.unanswered
                 if error.unanswered:
                     # Waited for as long as it takes; the time is for brokers that answer.
@@ -181,7 +181,7 @@ class Opening(threading.Thread):
             except MemberFencedError:
                 source.reopen()
             if time.monotonic() - self._began_s > self.TIMEOUT_S:
-                raise PreflightError([f"no producer after {self.TIMEOUT_S:.0f} s: a call hangs"])
+                raise PreflightError(f"no producer after {self.TIMEOUT_S:.0f} s: a call hangs")
         if events.brokers_are_away:
             events.brokers_reached()
         self.join()
@@ -379,7 +379,7 @@ def await_output_schema(process: Process, settings: Settings) -> bool:
             check_output(settings.formats, lookup)
         except SchemasUnavailableError as error:
             if error.refused or settings.bounded:
-                raise PreflightError([str(error)]) from None
+                raise PreflightError(str(error)) from None
             away = True
             process.events.schemas_unavailable(str(error))
         else:

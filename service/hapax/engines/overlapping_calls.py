@@ -97,7 +97,7 @@ class CallLifetime:
                 raise
             what = "context" if self.form.context else "setup"
             problem = f"HAPAX_TRANSFORM: its {what} has failed: {type(error).__name__}: {error}"
-            raise ConfigurationError([problem]) from error
+            raise ConfigurationError(problem) from error
         self.form, self._opened = form, True
         return form
 
@@ -127,14 +127,14 @@ class CallLifetime:
         try:
             form = form_of(found)
         except ValueError as error:
-            raise ConfigurationError([f"HAPAX_TRANSFORM: what it yields {error}"]) from error
+            raise ConfigurationError(f"HAPAX_TRANSFORM: what it yields {error}") from error
         if form.stateful:
             raise ConfigurationError(
-                ["HAPAX_TRANSFORM: what its context yields keeps state: make it a function"]
+                "HAPAX_TRANSFORM: what its context yields keeps state: make it a function"
             )
         if form.context or form.asynchronous != self.form.asynchronous:
             kind = "an async function" if self.form.asynchronous else "a plain function"
-            raise ConfigurationError([f"HAPAX_TRANSFORM: this context manager yields {kind}"])
+            raise ConfigurationError(f"HAPAX_TRANSFORM: this context manager yields {kind}")
         return form
 
     def _finish(self, answer: Any) -> Any:

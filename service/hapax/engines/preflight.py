@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hapax.cluster.cluster_state import BrokerAnswers
-    from hapax.core.claim_store import ClaimStore
+    from hapax.core.ports import ClaimStore
     from hapax.engines.lifecycle import Process
     from hapax.settings import Settings
 
@@ -112,7 +112,7 @@ class Brokers:
             return True
         found = self._ask()
         if found.refused:
-            raise PreflightError([found.problem])
+            raise PreflightError(found.problem)
         if found.away:
             self._wait_for(found)
             return False
@@ -137,7 +137,7 @@ class Brokers:
         # accept connections may only be slow.
         patient = found.open and now_s - self._away_s < BOUNDED_S
         if (self._bounded and not patient) or self._suspicions >= SUSPICIONS_MAX:
-            raise PreflightError([found.problem])
+            raise PreflightError(found.problem)
 
 
 class _Store:

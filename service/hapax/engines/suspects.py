@@ -61,7 +61,7 @@ class Suspects:
         self._trusted: set[TopicPartition] = set()
         self._probation: dict[TopicPartition, Probation] = {}
         self._ours: dict[TopicPartition, Mark] = {}
-        """Marks of this process that remained when their partition left."""
+        """Marks of this process that remain in metadata: their partition left, or a task ended."""
 
     def observe(self, changes: Changes) -> None:
         for where in changes.moved:
@@ -139,6 +139,7 @@ class Suspects:
         if not self._probation:
             return
         for where, offset in progress.items():
+            self._ours.pop(where, None)
             known = self._probation.get(where)
             if known is None:
                 continue
@@ -193,13 +194,14 @@ class Suspects:
         self._core.end(offsets, marks)
         self._source.mark_processed(offsets)
         for where, offset in offsets.items():
+            self._ours.pop(where, None)
             known = self._probation[where]
             known.mark = marks.get(where)
             known.offset = None if known.mark is None else offset
 
     def _judge(self, where: TopicPartition, first: int) -> Probation:
         found = self._source.beside(where)
-        mine = self._ours.pop(where, None)
+        mine = self._ours.get(where)
         if found.deaths and mine == Mark(found.deaths, found.until):
             found = msgspec.structs.replace(found, deaths=found.deaths - 1)  # its writer lives
         known = self._probation[where] = Probation(found.deaths, 2 * self._records_max)

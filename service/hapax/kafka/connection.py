@@ -83,7 +83,7 @@ def no_broker(settings: Settings, error: KafkaException | None = None) -> Prefli
         f"no broker answered at HAPAX_KAFKA__BOOTSTRAP_SERVERS={servers} ({reason});"
         " check address, port, protocol and credentials"
     )
-    return PreflightError([problem])
+    return PreflightError(problem)
 
 
 def require_listener(settings: Settings) -> None:

@@ -129,7 +129,7 @@ def record_path(settings: Settings, executor: str = "") -> Choice:
     if path is None and settings.fast == "on":
         where = f"executor {executor}: " if executor else ""
         problem = f"{where}HAPAX_FAST=on, but {reason}. Cure that, or set HAPAX_FAST=auto"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     return Choice(path, reason)
 
 

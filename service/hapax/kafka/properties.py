@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import Consumer, KafkaException, Producer, cimpl, libversion
 
 from hapax.core.errors import ConfigurationError, PreflightError
-from hapax.kafka.client_files import property_of
-from hapax.kafka.tokens import require_signer, token_problem, token_source
+from hapax.kafka.tokens import property_of, require_signer, token_problem, token_source
 from hapax.settings.redaction import secret_values
 from hapax.settings.secrets import Strike
 
@@ -91,7 +90,7 @@ Client = TypeVar("Client")
 def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: object) -> Client:
     """Raise ConfigurationError for refused properties, PreflightError without a token."""
     if problem := token_problem(properties):
-        raise PreflightError([problem])
+        raise PreflightError(problem)
     try:
         return client(dict(properties), logger=logger)
     except KafkaException as error:
@@ -101,7 +100,7 @@ def build(client: Callable[..., Client], properties: Mapping[str, Any], logger: 
         said = strike(error.args[0].str())
         said += nearest_property(error.args[0].str())
         problem = f"HAPAX_KAFKA__PROPERTIES or a related setting: {said}{named}"
-        raise ConfigurationError([problem]) from None
+        raise ConfigurationError(problem) from None
 
 
 def _unreadable(properties: Mapping[str, Any]) -> Iterator[str]:

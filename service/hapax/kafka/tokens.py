@@ -1,4 +1,4 @@
-"""Where the client gets its tokens of OAUTHBEARER, unless it fetches them itself.
+"""Where the client gets its tokens of OAUTHBEARER, unless it fetches them itself; its files.
 
 From a file, as Kubernetes projects them into a pod: it is read whenever the client wants a token,
 at first and when four fifths of the time are over that is left of the last one (librdkafka).
@@ -8,6 +8,10 @@ its token by reading too early.
 For Amazon MSK, requests that AWS' own library signs in the process. The identity is what AWS'
 libraries find: variables, the role of a Kubernetes service account or of the instance. A token is
 valid for 15 minutes, and signed again whenever the client wants one.
+
+Clients of Kafka read files (certificates, their keys, secrets) when they are built, and never
+again: a process that outlives what is in one of them has to build them again (engines/monitors.py).
+The claim store's client reads its own with each connection.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import ssl
 import time
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +29,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core.errors import ConfigurationError
+from hapax.settings.value_types import FiledSecret
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from hapax.settings import SecuritySettings
+    from hapax.settings import SecuritySettings, Settings
 
 OPAQUE_S = 300.0
 """How long a token counts that does not say how long it is valid."""
@@ -77,7 +84,7 @@ def valid_until_s(token: str) -> float | None:
 def require_signer() -> None:
     """Raise ConfigurationError unless AWS' library is installed; nothing is imported or asked."""
     if find_spec("aws_msk_iam_sasl_signer") is None:
-        raise ConfigurationError([f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}"])
+        raise ConfigurationError(f"HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION: {NOT_INSTALLED}")
 
 
 class MskToken(msgspec.Struct, frozen=True):
@@ -120,3 +127,97 @@ def token_problem(properties: Mapping[str, Any]) -> str:
     except TokenError as error:
         return f"HAPAX_KAFKA__SECURITY__{_SETTINGS[type(ask)]}: {error}"
     return ""
+
+
+class CurrentText(msgspec.Struct, frozen=True):
+    """A secret in a file: a new client, which asks for its text, gets what the file holds then."""
+
+    secret: FiledSecret
+
+    def __str__(self) -> str:
+        return self.secret.get_secret_value()
+
+    def __repr__(self) -> str:
+        return repr(self.secret)
+
+
+def property_of(secret: Any) -> Any:
+    """Return the property of a secret of the settings; None: it is not set."""
+    if isinstance(secret, FiledSecret):
+        return CurrentText(secret)
+    return secret and secret.get_secret_value()
+
+
+def kafka_files(settings: Settings) -> set[str]:
+    paths: set[str | None] = set()
+    for prefix, security in _clusters(settings):
+        paths |= {
+            security.ca_file,
+            security.certificate_file,
+            security.key_file,
+            security.oauth_ca_file,
+            *(secret.path for _, secret in _filed(prefix, security)),
+        }
+    return {path for path in paths if path is not None}
+
+
+def file_digests(settings: Settings) -> dict[str, bytes]:
+    """Return by path a digest of each file of any client; empty where it cannot be read."""
+    dedup = settings.dedup
+    secrets = (dedup.redis_url, dedup.key_password)
+    paths = {
+        *(each.path for each in secrets if isinstance(each, FiledSecret)),
+        *filter(None, (dedup.ca_file, dedup.certificate_file, dedup.key_file)),
+    }
+    return {path: _digest(path) for path in kafka_files(settings) | paths}
+
+
+def files_problem(settings: Settings) -> str:
+    """Return why Kafka's clients cannot be built of their files as they are; empty: they can."""
+    problems = (_problem(prefix, security) for prefix, security in _clusters(settings))
+    return next(filter(None, problems), "")
+
+
+def _clusters(settings: Settings) -> Iterator[tuple[str, SecuritySettings]]:
+    yield "HAPAX_KAFKA__", settings.kafka.security
+    if settings.elsewhere:
+        yield "HAPAX_OUTPUT__KAFKA__", settings.output.kafka.security
+
+
+def _problem(prefix: str, security: SecuritySettings) -> str:
+    for name, secret in _filed(prefix, security):
+        if problem := secret.problem():
+            return f"{name}: {problem}"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for path in filter(None, (security.ca_file, security.oauth_ca_file)):
+        try:
+            context.load_verify_locations(path)
+        except (OSError, ValueError) as error:
+            return f"{path}: {_why(error)}"
+    if security.certificate_file is None:
+        return ""
+    password = security.key_password and security.key_password.get_secret_value()
+    try:
+        context.load_cert_chain(security.certificate_file, security.key_file, password or "")
+    except (OSError, ValueError) as error:
+        return f"{security.certificate_file} with {security.key_file}: {_why(error)}"
+    return ""
+
+
+def _filed(prefix: str, security: SecuritySettings) -> Iterator[tuple[str, FiledSecret]]:
+    for name in ("password", "key_password", "oauth_client_secret"):
+        secret = getattr(security, name)
+        if isinstance(secret, FiledSecret):
+            yield f"{prefix}SECURITY__{name.upper()}_FILE", secret
+
+
+def _digest(path: str) -> bytes:
+    try:
+        return blake2b(Path(path).read_bytes()).digest()
+    except OSError:
+        return b""
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(reason or "it cannot be used")

@@ -19,7 +19,7 @@ from hapax.core.headers import ID, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Record
 from hapax.kafka.admin.topics import cluster_id, topic_ids
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.operations.reading import read_ranges
 from hapax.processing.dead_letters import dead_letter, is_note
@@ -29,8 +29,7 @@ from hapax.wiring.builders import claim_store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hapax.core.claim_store import ClaimStore, Owned
-    from hapax.core.ports import Tell
+    from hapax.core.ports import ClaimStore, Owned, Tell
     from hapax.core.records import Progress
     from hapax.settings import Settings
 
@@ -169,8 +168,7 @@ def claims(settings: Settings) -> Iterator[PipelineClaims]:
 
     store = claim_store(settings, on_emptied=emptied)
     if store is None:
-        problem = "HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims"
-        raise ConfigurationError([problem])
+        raise ConfigurationError("HAPAX_DEDUP__REDIS_URL is not set: this pipeline makes no claims")
     asked = PipelineClaims(settings, store)
     with closing(store):
         yield asked

@@ -75,7 +75,7 @@ class DeadLetters(Operation):
         topic = settings.dead_letter.topic
         if topic is None:
             problem = "HAPAX_DEAD_LETTER__TOPIC is not set: this pipeline has no dead letters"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         super().__init__(settings, tell)
         self.topic = topic
 

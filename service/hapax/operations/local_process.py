@@ -26,7 +26,7 @@ class LocalProcess:
         port = settings.telemetry.port if port is None else port
         if port == 0:
             problem = "HAPAX_TELEMETRY__PORT=0: the process listens on any port, name it by --port"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         address = settings.telemetry.address
         self._address, self._port = _EVERYWHERE.get(address, address), port
         self._place = f"{self._address}:{port}"

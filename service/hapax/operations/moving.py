@@ -27,11 +27,11 @@ from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.records import Coordinates, Record
 from hapax.core.results import Cut, Failure
 from hapax.kafka.admin.topics import topic_ids
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.read.group_start import positions, worked
 from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
 from hapax.kafka.read.range_reader import first_from
-from hapax.operations.reading import Operation, read_ranges
+from hapax.operations.reading import Operation, read_ranges, require_group
 from hapax.operations.state import StateOfMoves
 from hapax.processing.identity import Identity
 from hapax.processing.plan import Destinations, Planner
@@ -94,7 +94,7 @@ class GroupAdoption:
         self, settings: Settings, group: str, client: BlockingOffsets, cluster_id: str | None
     ) -> None:
         if group == settings.app:
-            raise ConfigurationError([f"{group} is HAPAX_APP itself: name the group of before"])
+            raise ConfigurationError(f"{group} is HAPAX_APP itself: name the group of before")
         self._settings, self._group, self._client = settings, group, client
         self._cluster_id = cluster_id
         old = settings.model_copy(update={"app": group})
@@ -163,19 +163,13 @@ class Moving(Operation):
     """Moves the offsets of one pipeline's group."""
 
     def __init__(self, settings: Settings, tell: Tell) -> None:
-        if settings.spark.dataframe is not None:
-            problem = (
-                "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not"
-                " in a group"
-            )
-            raise ConfigurationError([problem])
+        require_group(settings)
         if settings.elsewhere:
-            problem = (
+            raise ConfigurationError(
                 "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS is set: progress is kept on that cluster,"
                 " and the group's offsets here move nothing; docs/other-cluster.md says how to set"
                 " it"
             )
-            raise ConfigurationError([problem])
         self._topic_ids = topic_ids(settings)
         self._group = GroupOffsets(settings)
         super().__init__(settings, tell)
@@ -298,7 +292,7 @@ class Moving(Operation):
     def _placed(self, target: Target) -> list[Placed]:
         if target.topic not in self._settings.read_topics:
             inputs = ", ".join(self._settings.read_topics)
-            raise ConfigurationError([f"{target.topic} is no input of this pipeline: {inputs}"])
+            raise ConfigurationError(f"{target.topic} is no input of this pipeline: {inputs}")
         places = self._client.partitions([target.topic])
         answers = self._client.answers(places, stable=True)
         texts = {where: CommittedMetadata.of(one) for where, one in answers.items()}
@@ -310,7 +304,7 @@ class Moving(Operation):
         if target.partition is not None:
             places = [where for where in places if where[1] == target.partition]
             if not places:
-                raise ConfigurationError([f"{target.topic} has no partition {target.partition}"])
+                raise ConfigurationError(f"{target.topic} has no partition {target.partition}")
         return [
             Placed(
                 topic=where[0],
@@ -342,7 +336,7 @@ class Moving(Operation):
             if not (proposed := worked(self._settings, places).proposed):
                 topic = places[0][0]
                 problem = f"no output or dead letter names a record of {topic}: name the offsets"
-                raise ConfigurationError([problem])
+                raise ConfigurationError(problem)
             return proposed
         found = self._client.at_time(places, int(to.removeprefix("time:")))
         ends = {one.where: one.log.last_stable for one in placed}

@@ -16,6 +16,7 @@ For a mirror's offsets:
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -24,15 +25,16 @@ import msgspec
 from hapax.cluster.lag import Counted, ReaderLag, shares, stretch
 from hapax.cluster.offset_moves import Halving, Translated
 from hapax.cluster.partition_offsets import PartitionOffsets
-from hapax.core.errors import ConfigurationError, HapaxError, PreflightError
+from hapax.core.errors import BatchAbortedError, ConfigurationError, HapaxError, PreflightError
 from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.ports import Stuck  # noqa: TC001 - msgspec reads the types
-from hapax.kafka.produce.group_offsets import GroupOffsets
+from hapax.core.span import Span, SpanWords, other_span
+from hapax.kafka.produce.standalone import GroupOffsets
 from hapax.kafka.produce.target import target_progress
-from hapax.kafka.read.group_start import positions
-from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none
+from hapax.kafka.read.group_start import positions, spans
+from hapax.kafka.read.offsets_client import BlockingOffsets, offset_or_none, reader_properties
 from hapax.kafka.read.range_reader import COUNTING, RangeReader, count_records
-from hapax.operations.reading import MARGIN_S, Operation, await_decided
+from hapax.operations.reading import MARGIN_S, Operation, await_decided, require_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,6 +75,7 @@ class Looks(Operation):
     """Queries all input partitions, as often as it is asked to."""
 
     def __init__(self, settings: Settings) -> None:
+        require_group(settings)
         super().__init__(settings)
         self._reader = RangeReader(settings)
 
@@ -124,11 +127,10 @@ def reader_lags(
             read = {where[0] for where, offset in committed.items() if offset is not None}
             committed = {where: at for where, at in committed.items() if where[0] in read}
         if not committed:
-            problem = (
+            raise PreflightError(
                 f"group {group} has no committed offset in any topic that may be seen here: check"
                 " its name, or name a topic by --topic"
             )
-            raise PreflightError([problem])
         logs = client.log_offsets(committed)
         return _lags(client, committed, logs, tell, exact=exact)
 
@@ -193,15 +195,14 @@ def translated(settings: Settings, group: str, tell: Tell) -> list[Translated]:
         places = source.partitions([topic])
         there = target.partitions([settings.output.topic])
         if len(places) != len(there):
-            problem = (
+            raise ConfigurationError(
                 f"{topic} has {len(places)} partitions and {settings.output.topic} has"
                 f" {len(there)}: records have not kept theirs, and offsets cannot be translated"
             )
-            raise ConfigurationError([problem])
         found = source.committed(places)
         committed = {where: offset for where, offset in found.items() if offset is not None}
         if not committed:
-            raise PreflightError([f"group {group} has no committed offset in {topic}"])
+            raise PreflightError(f"group {group} has no committed offset in {topic}")
         _require_mirrored(settings, committed)
         timeout_ms = settings.transaction.timeout_ms
         _ends, open_ = await_decided(
@@ -244,7 +245,7 @@ def _mirrored(settings: Settings) -> str:
             " an offset stands for none of them"
         )
     if problem:
-        raise ConfigurationError([f"{problem}; only a mirror of one topic can be translated"])
+        raise ConfigurationError(f"{problem}; only a mirror of one topic can be translated")
     return settings.input.topics[0]
 
 
@@ -293,3 +294,100 @@ def _places(
         for where, offset in sorted(committed.items())
         for found in (searches[topic, where[1]].found,)
     ]
+
+
+# -- What a bounded span comes to, and how far the group is in it ----------------------------------
+
+
+_PATIENCE_S = 20.0
+_RATE_OVER_S = 30.0
+"""The rate is that of so many seconds before: it follows the present, without every pause."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One partition of a backfill. ``committed`` None: the group has not begun there."""
+
+    topic: str
+    partition: int
+    span: Span
+    committed: int | None
+
+    @property
+    def done(self) -> int:
+        return 0 if self.committed is None else self.span.done(self.committed)
+
+    @property
+    def total(self) -> int:
+        """Offsets of the span: records, and what lies between them, so no fewer than records."""
+        return self.span.stop - self.span.start
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """How far all partitions are; ``left_s`` None: it is not known yet."""
+
+    done: int
+    total: int
+    rate: float
+    left_s: float | None
+
+    @property
+    def complete(self) -> bool:
+        return self.done >= self.total
+
+
+class Backfill(Operation):
+    """Queries one backfill, as often as it is asked to. One thread at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        words = settings.start
+        assert isinstance(words, SpanWords)  # the command sets an end
+        if problems := words.problems(int(time.time() * 1000)):
+            raise PreflightError(problems)
+        super().__init__(settings)
+        self._words = words
+        self._seen: list[tuple[float, int]] = []
+        self._found: dict[TopicPartition, Span] = {}
+
+    def look(self) -> list[Part]:
+        """Look up beginnings; raise PreflightError when offsets are not of this span."""
+        places = self._client.partitions(self._settings.input.topics)
+        committed = self._client.committed(places, stable=False)
+        beside = self._client.beside(places, stable=False)
+        begun = [where for where in places if committed[where] is not None]
+        known = {where: beside[where].span for where in begun}
+        if problem := other_span(self._settings.app, known, self._words.name):
+            raise PreflightError(problem)
+        fresh = [where for where in places if where not in known]
+        found = self._found = self._look_up(fresh)
+        return [
+            Part(*where, span, committed[where])
+            for where in places
+            if (span := known.get(where) or found.get(where)) is not None
+        ]
+
+    def held_back(self, parts: Sequence[Part]) -> bool:
+        left = {(one.topic, one.partition): one for one in parts if one.done < one.total}
+        stable = self._client.last_stable(left)
+        return all(one.span.start + one.done >= stable[where] for where, one in left.items())
+
+    def _look_up(self, fresh: list[TopicPartition]) -> dict[TopicPartition, Span]:
+        """Return what the words come to where the group has not begun: once, to be shown."""
+        missing = [where for where in fresh if where not in self._found]
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while missing:
+            try:
+                properties = reader_properties(self._settings)
+                return self._found | spans(properties, missing, self._words)
+            except BatchAbortedError as error:
+                if time.monotonic() > give_up_s:
+                    raise PreflightError(str(error)) from error
+        return self._found
+
+    def progress(self, parts: Sequence[Part]) -> Advance:
+        now_s = time.monotonic()
+        done, total = sum(one.done for one in parts), sum(one.total for one in parts)
+        self._seen = [(at_s, n) for at_s, n in self._seen if now_s - at_s < _RATE_OVER_S]
+        self._seen.append((now_s, done))
+        first_s, before = self._seen[0]
+        rate = (done - before) / (now_s - first_s) if now_s > first_s else 0.0
+        return Advance(done, total, rate, (total - done) / rate if rate > 0 else None)

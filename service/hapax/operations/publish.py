@@ -107,8 +107,8 @@ def publish(
     Raises PreflightError, and HapaxError for a line that no record can be made of: nothing after it
     is written, and in a transaction nothing at all. ``size``: of the file in bytes; None: a pipe.
     """
-    sender = Sender(settings, f"{settings.app}/publish" if transactional else "")
-    sender.open(how.topic)
+    sender = Sender(settings, how.topic, f"{settings.app}/publish" if transactional else "")
+    sender.open()
     try:
         sender.send(_messages(how, lines, tell, size))
     except LineError as error:
@@ -124,11 +124,11 @@ def publish(
 
 def _messages(
     how: Lines, lines: Iterable[bytes], tell: Tell, size: int | None
-) -> Iterator[Message]:
+) -> Iterator[tuple[int, Message]]:
     make = how.maker()
     for count, row in enumerate(SourceRows(how.form, lines), 1):
         # Topics may be set to replace the time; here it is when the line was read.
-        yield make(row, time.time_ns() // 1_000_000)
+        yield row.line, make(row, time.time_ns() // 1_000_000)
         tell("published", count, likely(count, row.end, size))
 
 

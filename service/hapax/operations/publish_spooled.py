@@ -166,16 +166,15 @@ def stored_place(position: bytes, path: str, form: RowForm) -> FilePosition:
         found = msgspec.msgpack.decode(position, type=FilePosition)
     except msgspec.MsgspecError as error:
         problem = "the spool was filled by another program than this hapax publish: name another"
-        raise ConfigurationError([f"{problem} --spool"]) from error
+        raise ConfigurationError(f"{problem} --spool") from error
     if found.path != path:
-        problem = (
+        raise ConfigurationError(
             f"the spool belongs to {found.path or 'standard input'}, not to"
             f" {path or 'standard input'}: each source needs a --spool of its own"
         )
-        raise ConfigurationError([problem])
     if found.form != form:
         raise ConfigurationError(
-            [f"{path or 'it'} was read with --format {found.form} so far: name the same --format"]
+            f"{path or 'it'} was read with --format {found.form} so far: name the same --format"
         )
     return found
 

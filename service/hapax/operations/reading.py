@@ -7,6 +7,7 @@ import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Self
 
+from hapax.core.errors import ConfigurationError
 from hapax.core.ports import silent
 from hapax.kafka.read.offsets_client import BlockingOffsets
 from hapax.kafka.read.range_reader import RangeReader
@@ -26,6 +27,16 @@ MARGIN_S, REST_S = 12.0, 0.1
 """Longer than a transaction's timeout: brokers look for those of dead producers every 10 s."""
 FOLLOW_S = 0.2
 """Between two looks for what has been written since."""
+
+
+def require_group(settings: Settings) -> None:
+    """Raise ConfigurationError where positions are none of a group."""
+    if settings.spark.dataframe is not None:
+        problem = (
+            "HAPAX_SPARK__DATAFRAME is set: positions of a DataFrame are in its checkpoint, not in"
+            " a group; its status page and the line micro_batch_completed show them"
+        )
+        raise ConfigurationError(problem)
 
 
 class Operation:

@@ -6,6 +6,9 @@ not moved beyond them is no harm: records that are passed change nothing.
 
 from __future__ import annotations
 
+import json
+import math
+from base64 import b64encode
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,13 +41,28 @@ class KeptValue(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """As JSON can have it."""
-        return msgspec.to_builtins(msgspec.msgpack.decode(content_of(self.written)))
+        """As JSON can have it; bytes are ``{"base64": ...}``."""
+        return _shown(msgspec.msgpack.decode(content_of(self.written)))
 
     @property
     def expires_ms(self) -> int | None:
         """In Unix time; None: it does not."""
         return due_ms(self.written)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else json.dumps(_shown(key)): _shown(one)
+            for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return list(map(_shown, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return msgspec.to_builtins(value, enc_hook=repr)
 
 
 def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> Iterator[KeptValue]:
@@ -55,11 +73,10 @@ def kept(settings: Settings, only: bytes | None = None, tell: Tell = silent) -> 
     changelog = Changelog(settings)
     with closing(BlockingOffsets(settings)) as client:
         if client.absent([changelog.topic]):
-            problem = (
+            raise PreflightError(
                 f"topic {changelog.topic} does not exist or may not be read: {settings.app} keeps"
                 " no state, or HAPAX_APP names another pipeline"
             )
-            raise PreflightError([problem])
         partitions = [number for _topic, number in client.partitions([changelog.topic])]
     for number in partitions:
         found: Changes = {}
@@ -94,10 +111,10 @@ class StateOfMoves:
             places = client.partitions(settings.input.topics)
             kept = () if absent else client.partitions([settings.state_topic])
         if drop and absent:
-            raise ConfigurationError([f"--drop-state: there is no topic {settings.state_topic}"])
+            raise ConfigurationError(f"--drop-state: there is no topic {settings.state_topic}")
         if drop and {move.placed.where for move in moves} != {*places}:
             problem = "--drop-state is for all: hapax offsets rewind --to earliest --drop-state"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         if kept and not drop:
             numbers = {number for _topic, number in kept}
             self._look([one for one in moves if one.placed.partition in numbers], tell)

@@ -20,7 +20,7 @@ from hapax.core.errors import HapaxError
 from hapax.core.headers import ID, PART, SOURCE, Retried, coordinates
 from hapax.kafka.read.range_reader import RangeReader, undecodable_problem
 from hapax.operations.claims import ClaimSources
-from hapax.operations.reading import Operation, read_ranges
+from hapax.operations.reading import Operation, read_ranges, require_group
 from hapax.processing.dead_letters import dead_letter
 from hapax.processing.identity import Identity
 from hapax.wiring.builders import claim_store
@@ -212,6 +212,7 @@ class Trace(Operation):
         process: LocalProcess | None = None,
     ) -> None:
         """``process``: is asked what it has of a record that is not committed; None: none is."""
+        require_group(settings)
         super().__init__(settings, tell)
         self._process = process
         self._undecodable = ""

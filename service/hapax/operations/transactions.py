@@ -18,8 +18,8 @@ from hapax.cluster.transaction_states import (
     state_of,
 )
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
-from hapax.kafka.admin.group import members
 from hapax.kafka.admin.second_client import RequestError, producers, write_marker
+from hapax.kafka.admin.topics import members
 from hapax.kafka.produce.standalone import fence
 from hapax.operations.reading import Operation, read_ranges, undecided
 
@@ -126,11 +126,10 @@ class Transactions(Operation):
         """Raise ConfigurationError for a foreign id unless ``foreign``, HapaxError if unknown."""
         app = self._settings.app
         if not foreign and not ours(transactional_id, app):
-            problem = (
+            raise ConfigurationError(
                 f"{transactional_id} is no transactional id of {app}: its ids begin with {app}- or"
                 f" {app}/; see hapax transactions list. --foreign ends that of another program"
             )
-            raise ConfigurationError([problem])
         try:
             states = self._states().states
         except PreflightError:

@@ -24,13 +24,12 @@ from hapax.core.headers import (
     coordinates,
     without_hapax,
 )
-from hapax.core.records import Message
+from hapax.core.records import Coordinates, Message, Record
 from hapax.core.results import Cut, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from hapax.core.records import Coordinates, Record
 
 REFUSED: Final = "Refused"
 """Reason of the dead letter of a record whose outputs the brokers refused."""

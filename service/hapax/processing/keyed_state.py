@@ -27,7 +27,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hapax.core.errors import StateUnreadError
-from hapax.core.headers import SOURCE
+from hapax.core.headers import APP, SOURCE
 from hapax.core.offset_commit import require_assigned
 from hapax.core.records import Message
 from hapax.processing.plan import BatchState
@@ -134,16 +134,18 @@ class KeyedState(BatchState):
         topic: str,
         announce: Callable[[dict[int, int]], object] = lambda _ends: None,
         *,
+        app: str = "",
         inputs: Sequence[str] = (),
         bytes_max: int = ENTRY_BYTES_MAX,
         now_ms: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """``topic``: the changelog. ``inputs``: topics that share their state by partition.
+        """``topic``: the changelog, of ``app`` alone. ``inputs``: topics that share their state.
 
         ``announce``: hears before it is sent which message of a plan is the last of a partition of
         the changelog: partitions by index. ``bytes_max``: largest key and value of an entry.
         ``now_ms``: Unix time; without it only records say what has expired.
         """
+        self._app = app.encode()
         self._inputs = inputs if len(inputs) > 1 else ()
         self._bytes_max = bytes_max
         self._now_ms = now_ms
@@ -274,46 +276,49 @@ class KeyedState(BatchState):
     def plan(self, plan: Plan, batch: Batch, results: Sequence[Result | None]) -> None:
         place = batch.places()
         planned: Changes = {}
-        of: dict[bytes, int] = {}
+        of: dict[bytes, tuple[int, tuple[str, int, int]]] = {}
         last: dict[int, int] = {}
         self._newest = {}
         self._planned_ms = times_ms = {**self._times_ms}
         for index, result in enumerate(results):
             if type(result) is Stated:
-                topic, partition, offset = place(index)
+                topic, partition, offset = where = place(index)
                 last[partition] = index
-                times_ms[partition] = max(times_ms.get(partition, 0), result.at_ms)
-                if result.changes:  # also where another input changes the same after it
+                if result.at_ms > times_ms.get(partition, 0):
+                    times_ms[partition] = result.at_ms
+                if changes := result.changes:  # also where another input changes the same after it
                     self._newest[(topic, partition)] = offset
-                for entry in result.changes:
-                    of[entry] = index
-                planned |= result.changes
+                    planned.update(changes)
+                    for entry in changes:
+                        of[entry] = index, where
         for entry, index in self._expired(last, len(results)):
             if entry not in planned:
-                planned[entry], of[entry] = None, index
-                topic, partition, offset = place(index)
+                topic, partition, offset = where = place(index)
+                planned[entry], of[entry] = None, (index, where)
                 self._newest[(topic, partition)] = offset
         messages: list[Message] = []
         first, ends = len(plan.sources), dict[int, int]()
-        for entry, index in of.items():
-            topic, partition, offset = place(index)
+        for entry, (_index, (topic, partition, offset)) in of.items():
             ends[partition] = first + len(messages)
             source: Wire = [(SOURCE, f"{topic}/{partition}/{offset}".encode())]
             value, key = planned[entry], changelog_key(entry)
             messages.append(Message(self._topic, value, key, partition, None, source))
-        for number, index in ends.items() if self._inputs else ():
-            self._name_newest(number, messages[index - first])
+        for number, index in ends.items():
+            self._sign(number, messages[index - first])
         self._announce({index: partition for partition, index in ends.items()})
-        plan.add(messages, of.values())
+        plan.add(messages, [index for index, _where in of.values()])
         self._planned = planned
         self._in_work = self._sure & self.together(plan.progress)
         self._sure -= self._in_work
 
-    def _name_newest(self, number: int, last: Message) -> None:
-        """Name in the last change what has changed it of each input: compaction keeps that one."""
+    def _sign(self, number: int, last: Message) -> None:
+        """Name in the last change the app, and what has changed it of each of several inputs.
+
+        Compaction keeps that change, or the last one of a later batch.
+        """
         own = last.headers[-1]
-        headers: Wire = []
-        for where in sorted(self.together([("", number)])):
+        headers: Wire = [(APP, self._app)] * bool(self._app)
+        for where in sorted(self.together([("", number)])) if self._inputs else ():
             offset = self._newest.get(where, self._store.source(where))
             header = SOURCE, f"{where[0]}/{number}/{offset}".encode()
             if offset >= 0 and header != own:

@@ -191,9 +191,9 @@ def ended(
 
 def error_of(result: Undecided) -> SchemasUnavailableError | StopError:
     if result.unset:
-        return ConfigurationError([result.reason])
+        return ConfigurationError(result.reason)
     if result.refused:
-        return PreflightError([result.reason])
+        return PreflightError(result.reason)
     return SchemasUnavailableError(result.reason, key=result.key)
 
 
@@ -209,8 +209,9 @@ def _text(error: BaseException) -> str:
 def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
     """Return what business code answered for a record, and its bytes; raise Poison when it is none.
 
-    Bytes, and text in UTF-8, are outputs with that value. A generator is asked for no more once its
-    outputs are larger than ``bytes_max``. All but the first are counted with OUTPUT_BYTES more.
+    Bytes, and text in UTF-8, are outputs with that value; an exception counts as raised. A
+    generator is asked for no more once its outputs are larger than ``bytes_max``. All but the first
+    are counted with OUTPUT_BYTES more.
     """
     if answer is None:
         return (), 0
@@ -247,6 +248,8 @@ def sized_outputs(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], i
 def _collected(answer: object, bytes_max: int) -> tuple[tuple[Output, ...], int]:
     if type(answer) not in _SEVERAL and (isinstance(answer, bytes | str) or _has_fields(answer)):
         return (_output(answer),), 0
+    if isinstance(answer, BaseException):
+        raise answer
     if not isinstance(answer, Iterable):
         raise Poison(f"a transform returns Output, several, or None, not {type(answer).__name__}")
     outputs: list[Output] = []
@@ -383,13 +386,13 @@ def load_form(name: str | None) -> TransformForm:
     module_name, _, attribute = name.partition(":")
     found = getattr(imported(setting, module_name), attribute, None)
     if found is None:
-        raise ConfigurationError([f"{setting}: {module_name} has no {attribute}"])
+        raise ConfigurationError(f"{setting}: {module_name} has no {attribute}")
     if not callable(found):
-        raise ConfigurationError([f"{setting}: {attribute} is not a function"])
+        raise ConfigurationError(f"{setting}: {attribute} is not a function")
     try:
         return form_of(found)
     except ValueError as error:
-        raise ConfigurationError([f"{setting}: {attribute} {error}"]) from error
+        raise ConfigurationError(f"{setting}: {attribute} {error}") from error
 
 
 def imported(setting: str, name: str) -> ModuleType:

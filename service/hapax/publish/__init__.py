@@ -10,9 +10,9 @@ Settings come from the environment (HAPAX_APP and HAPAX_KAFKA__… are needed). 
 
 import logging
 
-from hapax.publish.acceptance import RecordRefusedError
+from hapax.publish.drainer import Receipt
 from hapax.publish.publisher import Publisher, PublisherOptions
-from hapax.publish.receipts import Receipt
+from hapax.publish.stored import RecordRefusedError
 from hapax.spool.folder import (
     SpoolDamagedError,
     SpoolDisagreesError,

@@ -14,10 +14,8 @@ import msgspec
 from hapax.core.errors import ConfigurationError, StopError
 from hapax.core.records import Message
 from hapax.processing.identity import id_source
-from hapax.publish.acceptance import Acceptance, RecordRefusedError
-from hapax.publish.drainer import Drainer
-from hapax.publish.receipts import PublishCall, Receipt
-from hapax.publish.stored import stored, with_id
+from hapax.publish.drainer import Drainer, PublishCall, Receipt
+from hapax.publish.stored import Acceptance, RecordRefusedError, stored, with_id
 from hapax.settings import load_settings
 from hapax.spool.folder import Folder, SpoolFullError
 from hapax.spool.group_commit import DISK_MIN_BYTES, GroupCommit
@@ -83,10 +81,10 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             options = msgspec.convert(given, cls, strict=True)
         except msgspec.ValidationError as error:
-            raise ConfigurationError([f"Publisher: {error}"]) from error
+            raise ConfigurationError(f"Publisher: {error}") from error
         if options.disk_max_bytes < DISK_MIN_BYTES:
             problem = f"disk_max_bytes={options.disk_max_bytes}: at least {DISK_MIN_BYTES:,}"
-            raise ConfigurationError([f"Publisher: {problem}"])
+            raise ConfigurationError(f"Publisher: {problem}")
         return options
 
     @property
@@ -129,7 +127,7 @@ class Publisher:
         if any(not FIRST <= each < self._spool.next for each in skip_at):
             numbers = f"{self._spool.first} to {self._spool.next - 1}"
             self._spool.close()
-            raise ConfigurationError([f"skip_at={given.skip_at}: the spool has records {numbers}"])
+            raise ConfigurationError(f"skip_at={given.skip_at}: the spool has records {numbers}")
         self._drained = threading.Condition()
         self._drainer = Drainer(
             self._spool,

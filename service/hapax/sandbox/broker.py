@@ -8,6 +8,7 @@ first, and the others are copies of it.
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -22,8 +23,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from hapax.sandbox import jars, machine
-from hapax.sandbox.machine import SandboxError
-from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports
+from hapax.sandbox.machine import SandboxError, say
+from hapax.sandbox.processes import LOOPBACK, READY_TIMEOUT_S, ManagedProcess, Ports, workplace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -381,3 +382,49 @@ def _ask(client: AdminClient) -> ClusterMetadata | None:
         return client.list_topics(timeout=_ANSWER_TIMEOUT_S)
     except KafkaException:
         return None
+
+
+# -- Archives of classes are made once, by hapax sandbox fetch: a JVM writes one as it ends --------
+
+
+def archive_kafka(version: str | None = None) -> Path:
+    """Return the archive of Kafka's classes, of a version as in ``jars.chosen``; make it, once.
+
+    It appears whole or not at all: one that was cut off ends each JVM that maps it. Raises
+    SandboxError: the broker that loads them does not start, or does not end in time.
+    """
+    lock = jars.kafka(version)
+    archive = machine.classes_of_jars(jars.fetched(lock))
+    if archive.is_file():
+        return archive
+    with machine.written(archive.parent), machine.alone("classes"):
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        if archive.is_file():  # another process was before this one
+            return archive
+        say(f"Archiving the classes of {lock.title}, once: 50 MB, to {archive}")
+        with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
+            unfinished = Path(folder, archive.name)
+            _run_kafka(version, (f"-XX:ArchiveClassesAtExit={unfinished}", *machine.CLASSES_QUIET))
+            if not unfinished.is_file():
+                raise SandboxError(f"This Java does not archive classes: {machine.java()}")
+            unfinished.replace(archive)
+        # Four stay, the newest: each Java has made one.
+        newest_first = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_mtime)
+        for old in newest_first[4:]:
+            old.unlink(missing_ok=True)
+    return archive
+
+
+def _run_kafka(version: str | None, recording: tuple[str, ...]) -> None:
+    with workplace() as (folder, ports, watchdog):
+        extra = Extra(kafka=version, options=recording)
+        cluster = KafkaCluster(1, folder, ports, watchdog, extra)
+        (broker,) = cluster.brokers
+        try:
+            cluster.start()
+            cluster.await_ready()
+            cluster.create_topic("classes")
+        finally:
+            code = broker.terminate()
+    if code == -signal.SIGKILL:
+        raise SandboxError("The broker whose classes are archived did not end. Try it once more.")

@@ -79,7 +79,7 @@ def require(formats: FormatOptions) -> None:
         library = _LIBRARIES.get(value)
         if library is not None and not _installed(library):
             problem = f"HAPAX_{name}__FORMAT={value} needs a library that is not installed"
-            raise ConfigurationError([f"{problem}. Run: pip install 'hapax-kafka[registry]'"])
+            raise ConfigurationError(f"{problem}. Run: pip install 'hapax-kafka[registry]'")
 
 
 def _installed(library: str) -> bool:
@@ -220,11 +220,10 @@ class Encoder:
         named = _NAMES.get(formats.output, protobuf.name_of)
         name = named(text_of(formats.schema or "", "OUTPUT"))
         if not name:
-            problem = (
+            raise ConfigurationError(
                 f"HAPAX_REGISTRY__SUBJECTS={names} needs a name, and the schema in"
                 f" HAPAX_OUTPUT__SCHEMA={formats.schema} has none: give it one, or choose topic"
             )
-            raise ConfigurationError([problem])
         return name if names == "record" else f"{topic}-{name}"
 
     def _writer(self, topic: str) -> Writer:
@@ -264,7 +263,7 @@ def text_of(path: str, side: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         name = "HAPAX_OUTPUT__SCHEMA" if side == "OUTPUT" else "HAPAX_INPUT__READER_SCHEMA"
-        raise ConfigurationError([f"{name}={path} cannot be read: {error}"]) from error
+        raise ConfigurationError(f"{name}={path} cannot be read: {error}") from error
 
 
 def head_of(schema: Schema, *, in_header: bool) -> tuple[bytes, bytes]:
@@ -290,7 +289,7 @@ def check_output(formats: FormatOptions, lookup: Lookup) -> None:
     try:
         tls(formats.registry)
     except (OSError, ValueError) as error:
-        raise ConfigurationError([str(error)]) from None
+        raise ConfigurationError(str(error)) from None
     if formats.output not in WITH_REGISTRY:
         return
     encoder = Encoder(formats, lookup)
@@ -305,12 +304,11 @@ def check_output(formats: FormatOptions, lookup: Lookup) -> None:
         raise
     except UnknownSchemaError as error:
         what = "this schema" if formats.schema else "the subject"
-        problem = (
+        raise ConfigurationError(
             f"HAPAX_OUTPUT__FORMAT={formats.output}: the schema registry does not have {what} in"
             f" {subject} ({error}): register it, or set HAPAX_OUTPUT__SCHEMA and"
             " HAPAX_REGISTRY__AUTO_REGISTER=true"
-        )
-        raise ConfigurationError([problem]) from None
+        ) from None
     except Exception as error:
         problem = f"HAPAX_OUTPUT__FORMAT={formats.output}: the schema in {subject}: {error}"
-        raise ConfigurationError([problem]) from error
+        raise ConfigurationError(problem) from error

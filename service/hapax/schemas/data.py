@@ -40,7 +40,7 @@ def with_data(form: TransformForm, formats: FormatOptions) -> TransformForm:
         try:
             kind = data_type(form.annotation)
         except ValueError as error:
-            raise ConfigurationError([f"HAPAX_TRANSFORM: it {error}"]) from error
+            raise ConfigurationError(f"HAPAX_TRANSFORM: it {error}") from error
     lookup = lookup_of(formats)
     encoder = Encoder(formats, lookup)
     if function is None:

@@ -325,8 +325,7 @@ def tls(options: RegistryOptions) -> None:
             context.load_cert_chain(options.certificate_file, options.key_file, _password(options))
         except (OSError, ValueError) as error:
             files = f"{options.certificate_file} with {options.key_file}"
-            text = f"HAPAX_REGISTRY__CERTIFICATE_FILE={files}: {_why(error)}"
-            raise ValueError(text) from None
+            raise ValueError(f"HAPAX_REGISTRY__CERTIFICATE_FILE={files}: {_why(error)}") from None
 
 
 def _password(options: RegistryOptions) -> str:

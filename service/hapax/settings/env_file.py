@@ -48,7 +48,7 @@ def read_env_file(file: Path, around: Mapping[str, str]) -> dict[str, str]:
         text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigurationError([f"{file} cannot be read: {why}"]) from error
+        raise ConfigurationError(f"{file} cannot be read: {why}") from error
     found: dict[str, str] = {}
     problems = []
     for binding in parse_stream(StringIO(text)):
@@ -88,7 +88,7 @@ def merged(
     for flag, (name, value) in flags.items():
         if given_by.get(name) == "--set" and result[name] != value:
             problem = f"{flag} {value} and --set {name}={result[name]} differ: give one of them"
-            raise ConfigurationError([problem])
+            raise ConfigurationError(problem)
         result[name], given_by[name] = value, flag
     return result
 
@@ -97,7 +97,7 @@ def assignment(text: str) -> tuple[str, str]:
     """Return name and value of ``NAME=VALUE``; raise ConfigurationError for anything else."""
     name, equals, value = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
-        raise ConfigurationError(["--set: write NAME=VALUE, as HAPAX_APP=orders"])
+        raise ConfigurationError("--set: write NAME=VALUE, as HAPAX_APP=orders")
     return name, value
 
 

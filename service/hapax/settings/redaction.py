@@ -19,24 +19,11 @@ if TYPE_CHECKING:
 
 HIDDEN: Final = "***"
 
-_ANYWHERE: Final = (
-    # Also inside longer words: keyPassword, clientSecret, oauthToken, accesskey.
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "credential",
-    "jaas",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "accountkey",
-    "signature",
-    "authorization",
-    "cookie",
-    "oauthbearerconfig",
-    "extensions",  # of sasl.oauthbearer: some identity providers want their secret there
+_ANYWHERE: Final = re.compile(
+    # Also inside longer words: keyPassword, clientSecret, oauthToken, accesskey. Of the extensions
+    # of sasl.oauthbearer some identity providers want their secret there.
+    "password|passwd|passphrase|secret|token|credential|jaas|apikey|accesskey|privatekey|accountkey"
+    "|signature|authorization|cookie|oauthbearerconfig|extensions"
 )
 _WORDS: Final = frozenset(
     {
@@ -119,8 +106,7 @@ def is_secret(name: str) -> bool:
     words = [word.lower() for word in _SPLIT.split(name) if word]
     if not words or words[-1] in _ABOUT:
         return False
-    joined = "".join(words)
-    return not _WORDS.isdisjoint(words) or any(sign in joined for sign in _ANYWHERE)
+    return not _WORDS.isdisjoint(words) or _ANYWHERE.search("".join(words)) is not None
 
 
 def hidden(text: str) -> str:

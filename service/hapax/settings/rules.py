@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from hapax.settings.base import SettingsGroup
     from hapax.settings.kafka import SecuritySettings
-    from hapax.settings.model import Settings
-    from hapax.settings.pipeline import DedupSettings, RegistrySettings
+    from hapax.settings.model import DedupSettings, RegistrySettings, Settings
 
 _POLL_INTERVAL: Final = "HAPAX_GROUP__MAX_POLL_INTERVAL"
 _CALL: Final = "HAPAX_CALL__TIMEOUT"
@@ -65,12 +64,20 @@ _NOT_OF_ROWS: Final = {
     "HAPAX_KAFKA__SECURITY__OAUTH_MSK_REGION": (
         "Kafka's Java client signs no requests; use SCRAM or a certificate"
     ),
+    "HAPAX_CALL__TIMEOUT": "Spark makes the calls; bound what may hang in the function itself",
+    "HAPAX_CALL__CONCURRENCY": "Spark makes the calls, one on each of its cores",
+    "HAPAX_OUTPUT__TIMESTAMP": "the column timestamp has it; f.current_timestamp() is that of now",
     "HAPAX_GUARANTEE": (
         "its only guarantee is exactly_once; Spark's own Kafka sink is at least once"
     ),
 }
 """What a DataFrame pipeline has no use for, and what to do instead."""
-_OF_ROWS: Final = {"HAPAX_INPUT__START": WORDS, "HAPAX_GUARANTEE": ("exactly_once",)}
+_OF_ROWS: Final[dict[str, tuple[object, ...]]] = {
+    "HAPAX_INPUT__START": WORDS,
+    "HAPAX_CALL__CONCURRENCY": (1,),
+    "HAPAX_OUTPUT__TIMESTAMP": ("record",),
+    "HAPAX_GUARANTEE": ("exactly_once",),
+}
 _CERTIFICATE: Final = (("CERTIFICATE_FILE", "KEY_FILE"), ("KEY_FILE", "CERTIFICATE_FILE"))
 
 
@@ -211,6 +218,8 @@ def _dataframe(settings: Settings) -> Iterator[str]:
         )
     pipeline = settings.spark.dataframe
     if pipeline is None:
+        if settings.engine not in settings.mode.engines:
+            yield f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
         return
     if settings.engine != "spark":
         yield (

@@ -71,7 +71,7 @@ class Folder:
         """Raise SpoolOwnedError with the pid of the other owner, ConfigurationError."""
         self.path = Path(path).absolute()
         if not hasattr(os, "pwrite"):
-            raise ConfigurationError([f"spool {self.path}: a spool needs Linux or macOS"])
+            raise ConfigurationError(f"spool {self.path}: a spool needs Linux or macOS")
         try:
             if not self.path.is_dir():
                 self.path.mkdir(parents=True)
@@ -81,7 +81,7 @@ class Folder:
             self._lock: int | None = _locked(self.path)
         except OSError as error:
             problem = f"spool {self.path} cannot be used: {error.strerror}"
-            raise ConfigurationError([problem]) from error
+            raise ConfigurationError(problem) from error
         self.inode = status.st_ino
 
     def connect(self, name: str) -> sqlite3.Connection:
@@ -151,11 +151,10 @@ def _refuse_network(path: Path, device: int) -> None:
         for line in _MOUNTS.read_text().splitlines():
             mount, _, kind = line.partition(" - ")
             if mount.split()[2] == number and kind.split()[0] in _NETWORK:
-                problem = (
+                raise ConfigurationError(
                     f"spool {path} is on a network file system ({kind.split()[0]}), whose locks"
                     " and syncs cannot be relied upon: give it a folder on a disk of the machine"
                 )
-                raise ConfigurationError([problem])
 
 
 def _locked(path: Path) -> int:

@@ -157,11 +157,10 @@ class SpoolStore:
     def _refuse_earlier_format(self) -> None:
         names = self._folder.names()
         if "spool.id" in names or any(name.endswith(".log") for name in names):
-            problem = (
+            raise ConfigurationError(
                 f"spool {self.path} has the format of a build before 0.1.0, which is not read any"
                 " more: publish what it holds with that build, then give this one a new folder"
             )
-            raise ConfigurationError([problem])
 
     def _write_log_again(self) -> None:
         """Make SQLite's log durable as it is shown, before SQLite relies on it.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, cast
 
 import msgspec
 
-from hapax.telemetry.events.base import printable, without_user
+from hapax.telemetry.events.service import printable, without_user
 from hapax.telemetry.line_queue import LineQueue, tell_drops
 
 if TYPE_CHECKING:

@@ -341,11 +341,7 @@ class Metrics(_Table):
     )
     build_info = gauge(
         "Always 1; the labels name what runs. To join: on (job, instance) group_left (app).",
-        Label("app", limit=1),
-        Label("version", limit=1),
-        Label("engine", limit=1),
-        Label("python", limit=1),
-        Label("librdkafka", limit=1),
+        *(Label(what, limit=1) for what in ("app", "version", "engine", "python", "librdkafka")),
     )
     reader_lag_records = gauge(
         "Committed records that a group of HAPAX_TELEMETRY__READERS has not read, at least: "

@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, get_current_span
 
 from hapax.core import errors
-from hapax.telemetry.events.base import printable
+from hapax.telemetry.events.service import printable
 from hapax.telemetry.line_queue import write_within
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ try:
     from opentelemetry.propagate import get_global_textmap
 except ValueError as error:  # it reads the variable when it is imported
     raise errors.ConfigurationError(
-        [f"OTEL_PROPAGATORS: {error} The default: tracecontext"]
+        f"OTEL_PROPAGATORS: {error} The default: tracecontext"
     ) from error
 
 
@@ -175,7 +175,7 @@ def build(app: str, instance: str, version: str, environ: Mapping[str, str]) -> 
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise errors.ConfigurationError([_MISSING]) from error
+        raise errors.ConfigurationError(_MISSING) from error
     exporter = _exporter(environ)
     who = {"service.name": app, "service.instance.id": instance, "service.version": version}
     said = OTELResourceDetector().detect().attributes  # OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME
@@ -204,8 +204,7 @@ def _exporter(environ: Mapping[str, str]) -> Any:
         name = _PROTOCOLS.get(protocol, protocol)
     for entry in entry_points(group="opentelemetry_traces_exporter", name=name):
         return entry.load()()
-    problem = (
+    raise errors.ConfigurationError(
         f"OTEL_TRACES_EXPORTER: no exporter {name} is installed; hapax-kafka[tracing] brings otlp"
         " with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, others come with their own package"
     )
-    raise errors.ConfigurationError([problem])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hapax.core import errors
-from hapax.core.claim_store import Owned, Preflight, StoreHealth
-from hapax.core.ports import Claims
+from hapax.core.ports import Claims, Owned, Preflight, StoreHealth
 from hapax.core.record_path import Batch
 
 if TYPE_CHECKING:

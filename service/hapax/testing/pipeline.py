@@ -40,8 +40,7 @@ from hapax.settings.env_file import read_env_file
 from hapax.settings.rules import state_problems
 from hapax.testing.broker import MemoryBroker, MemoryLog
 from hapax.testing.claims import MemoryClaims, MemoryOwners
-from hapax.testing.source import InjectedFault, MemorySource
-from hapax.testing.transaction import MemoryTransaction
+from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -238,7 +237,7 @@ def _formed(transform: Callable[..., Any] | None, name: str | None) -> Transform
         return form_of(transform)
     except ValueError as error:
         named = getattr(transform, "__name__", repr(transform))
-        raise ConfigurationError([f"{named} {error}"]) from error
+        raise ConfigurationError(f"{named} {error}") from error
 
 
 class Pipeline:

@@ -18,7 +18,7 @@ from hapax.engines.membership import Opening
 from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import check
 from hapax.engines.spark.session import require_pyspark
-from hapax.kafka.admin.group import GroupMembers
+from hapax.kafka.admin.topics import GroupMembers
 from hapax.kafka.connection import unanswered
 from hapax.kafka.native import record_path
 from hapax.kafka.produce.target import shown_id

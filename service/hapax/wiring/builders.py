@@ -28,8 +28,7 @@ from hapax.engines.steps import now_ms, steps
 from hapax.engines.suspects import Suspects
 from hapax.engines.watchdog import Watchdog
 from hapax.engines.worker import Worker
-from hapax.kafka.admin.preflight import KafkaPreflight
-from hapax.kafka.client_files import file_digests, files_problem, kafka_files
+from hapax.kafka.admin.topics import KafkaPreflight
 from hapax.kafka.connection import split
 from hapax.kafka.consume.retry_source import KafkaRetrySource
 from hapax.kafka.consume.source import KafkaSource
@@ -42,6 +41,7 @@ from hapax.kafka.produce.weaker import KafkaAtLeastOnce, KafkaAtMostOnce
 from hapax.kafka.properties import client_name, consumer_properties, producer_properties
 from hapax.kafka.read.claim_owners import KafkaOwners
 from hapax.kafka.read.lag_probe import KafkaLagProbe, reader_probes
+from hapax.kafka.tokens import file_digests, files_problem, kafka_files
 from hapax.processing.call_window import Window
 from hapax.processing.crash_markers import Isolation
 from hapax.processing.exactly_once import ExactlyOnce
@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
 
-    from hapax.core.claim_store import ClaimStore
-    from hapax.core.ports import Watch
+    from hapax.core.ports import ClaimStore, Watch
     from hapax.core.records import Record
     from hapax.engines.membership import PartitionHold
     from hapax.engines.overlapping_calls import SlotCalls
@@ -316,11 +315,10 @@ def start_tracing(settings: Settings, stack: ExitStack) -> None:
     if not settings.telemetry.tracing:
         return
     if settings.spark.dataframe is not None:
-        problem = (
+        raise ConfigurationError(
             "HAPAX_TELEMETRY__TRACING=on is for records; the micro-batches of"
             " HAPAX_SPARK__DATAFRAME have no spans: set it to off"
         )
-        raise ConfigurationError([problem])
     from hapax.telemetry.tracing import close_tracing
 
     stack.callback(close_tracing, _spans(settings))

@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import ConfigurationError
 from hapax.engines.idle_offsets import Bounds
 from hapax.engines.overlapping_calls import load_calls
 from hapax.engines.preflight import await_brokers, check
@@ -21,14 +20,13 @@ from hapax.engines.spark.dataframe import query as spark_pipeline
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint, session_properties
 from hapax.engines.spark.dataframe.query import QueryRun, compare
 from hapax.engines.spark.driver import Reports, SparkEngine
-from hapax.engines.spark.executors import Executors
-from hapax.engines.spark.jobs import SparkJobs
+from hapax.engines.spark.executors import Executors, SparkJobs
 from hapax.engines.spark.plan import Pacing
 from hapax.engines.spark.session import SparkOptions, connector_jars, open_context, open_session
 from hapax.engines.steps import dead_letter_rate
 from hapax.kafka.consume.spark_sources import KafkaMember
 from hapax.kafka.produce.standalone import LaneFences
-from hapax.kafka.read.group_start import start_remarks
+from hapax.kafka.read.group_start import require_one_form, start_remarks
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.kafka.read.offsets_client import input_logs
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
 
 def run_records(shared: Shared, stack: ExitStack) -> None:
     settings = shared.settings
-    if "spark" not in settings.mode.engines:
-        problem = f"HAPAX_GUARANTEE={settings.guarantee} is for the worker; Spark runs exactly_once"
-        raise ConfigurationError([problem])
     load_calls(settings)  # a mistake in it is reported here, not by every task
     claims = parts.claims(shared, stack)
     member = parts.source(shared, KafkaMember)
@@ -145,5 +140,8 @@ def _check_outside(shared: Shared) -> bool:
         if not await_brokers(parts.brokers(shared, publisher.list_topics)):
             return False
         marker = publisher.refresh()
-    compare(settings, Checkpoint(settings.spark.checkpoint or ""), LogLookup(settings), marker)
+    checkpoint = Checkpoint(settings.spark.checkpoint or "")
+    if marker is None and checkpoint.query_id() is None:
+        require_one_form(settings, rows=True)
+    compare(settings, checkpoint, LogLookup(settings), marker)
     return True

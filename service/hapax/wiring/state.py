@@ -45,6 +45,7 @@ def keyed_state(
         store,
         changelog.topic,
         announce,
+        app=settings.app,
         inputs=settings.input.topics,
         bytes_max=changelog.bytes_max,
         now_ms=now_ms,

@@ -167,8 +167,7 @@ def _wrong(way: int, effects: Table, inputs: Table) -> NDArray[np.bool_]:
 def _disordered(effects: Table, inputs: Table) -> NDArray[np.int64]:
     """Return which effects of a lane stand behind one of a later record of partition or key."""
     slot = effects["slot"].astype(np.int64)
-    places = effects["place"].astype(np.int64)
-    behind = _behind(places, effects["source"] * (STRANGE + 1) + slot)
+    behind = _behind(effects["place"].astype(np.int64), effects["source"] * (STRANGE + 1) + slot)
     # A second copy may have come from another partition, and its key's order with it.
     first = np.flatnonzero(inputs["copy"] == 0)
     ranks = inputs["kseq"] * (STRANGE + 1) + slot
@@ -191,8 +190,7 @@ def _behind(groups: NDArray[np.int64], ranks: NDArray[np.int64]) -> NDArray[np.i
 def judge_ends(history: History, matched: Matched, findings: Findings) -> None:
     """Find lag, offsets beyond the log, partitions that are stuck, open transactions."""
     words = Words(history)
-    unseen = ~matched.done & matched.real
-    findings.add("unseen", np.flatnonzero(unseen), words.record)
+    findings.add("unseen", np.flatnonzero(~matched.done & matched.real), words.record)
     todo = np.bincount(history.inputs["lane"][~matched.done], minlength=len(history.committed))
     next_offsets = history.next_offsets
     stable = np.array([one.stable for one in history.input_ends], np.int64)
@@ -232,8 +230,7 @@ def judge_live(history: History, findings: Findings) -> None:
     words, lanes = Words(history), history.lanes
     numbers = {(lane.topic, lane.partition): at for at, lane in enumerate(lanes)}
     seen = history.live.seen
-    places = np.array([numbers.get(lane, -1) for lane in history.live.lanes], np.int64)
-    lane = places[seen["lane"]]
+    lane = np.array([numbers.get(lane, -1) for lane in history.live.lanes], np.int64)[seen["lane"]]
     keys = place_keys(lane, seen["offset"])
     order = np.argsort(lane, kind="stable")
 
@@ -298,8 +295,7 @@ class _Records:
         self._doubled()
         self._torn()
         done = self._matched.real & self._matched.done
-        silent = done & self._matched.due & ~self._matched.effective
-        twins = self._dropped(silent)
+        twins = self._dropped(done & self._matched.due & ~self._matched.effective)
         return self._accounts(done, twins)
 
     def _events(self, records: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -326,8 +322,7 @@ class _Records:
 
     def _doubled(self) -> None:
         made = self._matched.made
-        outputs = made[:, FIRST:STRANGE]
-        both = (made[:, DEAD] > 0) & outputs.any(axis=1)
+        both = (made[:, DEAD] > 0) & made[:, FIRST:STRANGE].any(axis=1)
         twice = np.flatnonzero((made[:, :STRANGE] > 1).any(axis=1) | both)
         self._findings.add("duplicate", twice, self._with_effects)
         if self._history.claims:

@@ -99,8 +99,7 @@ def from_elsewhere(world: World) -> bool:
 
 def wrong_check(world: World) -> bool:
     def flip(one: Effect) -> Effect:
-        last = b"0" if one.value[-1:] != b"0" else b"1"
-        return replace(one, value=one.value[:-1] + last)
+        return replace(one, value=one.value[:-1] + (b"0" if one.value[-1:] != b"0" else b"1"))
 
     return _changed(world, flip, lambda one: one.slot > 0)
 

@@ -6,16 +6,7 @@ from zlib import crc32
 import numpy as np
 from confluent_kafka import Message
 
-from tests.fault.checking import reading_columns as columns
-from tests.fault.checking.checker_histories import (
-    LANES,
-    PARTITIONS,
-    RUN,
-    SOURCE,
-    TOPICS,
-    Given,
-    World,
-)
+from tests.fault.checking import checker_histories, reading_columns as columns
 from tests.fault.checking.history import DEAD_WAY, History, Lane
 from tests.fault.checking.reading import Ends
 from tests.fault.checking.reading_columns import Table
@@ -23,30 +14,30 @@ from tests.fault.feeding.ledger import COPIES, Ledger
 from tests.fault.watching.live import MOMENT, SEEN, LiveHistory
 
 
-def history(world: World) -> History:
-    names = columns.Names(SOURCE, RUN, {})
+def history(world: checker_histories.World) -> History:
+    names = columns.Names(checker_histories.SOURCE, checker_histories.RUN, {})
     lanes, tables, seen = [], [], []
-    for at, lane in enumerate(LANES):
+    for at, lane in enumerate(checker_histories.LANES):
         messages = _messages(world, lane)
-        parse = columns.dead_letters if lane[0] == DEAD_WAY else columns.outputs
-        table = parse(messages, names)
+        table = (columns.dead_letters if lane[0] == DEAD_WAY else columns.outputs)(messages, names)
         table["lane"] = at
         tables.append(table)
         seen.append(_rows(at, messages))
         end = (int(table["at"][-1]) if len(table) else -1) + 2
-        stable = end - 1 if lane in world.stuck else end
-        ends = Ends(0, stable, end)
-        lanes.append(Lane(topic=TOPICS[lane[0]], partition=lane[1], way=lane[0], ends=ends))
+        ends = Ends(0, end - 1 if lane in world.stuck else end, end)
+        lanes.append(
+            Lane(topic=checker_histories.TOPICS[lane[0]], partition=lane[1], way=lane[0], ends=ends)
+        )
     fates = np.array(world.fates, np.uint8).reshape(-1, COPIES)
     return History(
-        source=SOURCE,
+        source=checker_histories.SOURCE,
         inputs=_inputs(world.inputs),
         aborted=_inputs(world.aborted)[["offset", "lane"]],
         input_ends=world.ends,
         committed=world.committed,
         lanes=lanes,
         effects=np.concatenate(tables),
-        ledger=Ledger(RUN, fates),
+        ledger=Ledger(checker_histories.RUN, fates),
         whos=[name.decode() for name in names.whos] or [""],
         open=world.open,
         live=_live(world, seen),
@@ -54,12 +45,12 @@ def history(world: World) -> History:
     )
 
 
-def _inputs(given: list[Given]) -> Table:
+def _inputs(given: list[checker_histories.Given]) -> Table:
     ordered = sorted(given, key=lambda one: one.where)
     return columns.inputs(
         [
             Message(
-                topic=SOURCE,
+                topic=checker_histories.SOURCE,
                 partition=one.place,
                 offset=one.offset,
                 key=b"key-%d" % one.content.key,
@@ -71,14 +62,14 @@ def _inputs(given: list[Given]) -> Table:
     )
 
 
-def _messages(world: World, lane: tuple[int, int]) -> list[Message]:
+def _messages(world: checker_histories.World, lane: tuple[int, int]) -> list[Message]:
     rng = random.Random(f"{lane} {len(world.fates)}")
     offset, made = 0, []
     for effect in world.lanes[lane]:
         offset += rng.choice([1, 1, 2])
         made.append(
             Message(
-                topic=TOPICS[lane[0]],
+                topic=checker_histories.TOPICS[lane[0]],
                 partition=lane[1],
                 offset=offset,
                 key=effect.key,
@@ -97,7 +88,7 @@ def _rows(at: int, messages: list[Message]) -> Table:
     return rows
 
 
-def _live(world: World, seen: list[Table]) -> LiveHistory:
+def _live(world: checker_histories.World, seen: list[Table]) -> LiveHistory:
     """Return all rows, lanes in turns; each lane in its order."""
     turns = np.random.default_rng(len(world.fates)).permutation(
         np.repeat(np.arange(len(seen)), [len(rows) for rows in seen])
@@ -108,9 +99,11 @@ def _live(world: World, seen: list[Table]) -> LiveHistory:
     for edit in world.edits:
         mixed = edit(mixed)
     return LiveHistory(
-        lanes=[(TOPICS[way], partition) for way, partition in LANES],
+        lanes=[
+            (checker_histories.TOPICS[way], partition) for way, partition in checker_histories.LANES
+        ],
         seen=mixed,
         moments=np.zeros(0, MOMENT),
         complete=True,
-        partitions=PARTITIONS,
+        partitions=checker_histories.PARTITIONS,
     )

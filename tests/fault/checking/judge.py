@@ -197,8 +197,7 @@ def joined(
 
 def _beyond(everything: Table, visible: Table) -> Table:
     keys = place_keys(visible["lane"], visible["offset"])
-    hidden = found_in(keys, place_keys(everything["lane"], everything["offset"])) < 0
-    return everything[hidden]
+    return everything[found_in(keys, place_keys(everything["lane"], everything["offset"])) < 0]
 
 
 def _await_settled(topics: Topics, run: str) -> list[str]:

@@ -233,8 +233,7 @@ def test_numbers_are_dense_and_each_key_has_one_partition_one_writer_and_no_gaps
     assert sorted(numbers) == list(range(len(book.fates) // COPIES))
     assert {len(found) for found in (*places.values(), *writers.values())} == {1}
     assert all(found == list(range(len(found))) for found in kseqs.values())
-    twins = sum(count > 1 for count in numbers.values())
-    assert 0.01 < twins / len(numbers) < 0.06
+    assert 0.01 < sum(count > 1 for count in numbers.values()) / len(numbers) < 0.06
 
 
 def test_copies_are_the_same_event_and_half_of_them_go_elsewhere():
@@ -271,8 +270,7 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path):
 
 def test_an_output_counts_for_recovery_when_its_input_was_written_after_the_moment():
     moments = np.array([(100, 90, 0), (200, 150, 0), (300, 290, 0), (400, 390, 1)], MOMENT)
-    nothing = np.zeros(0, SEEN)
-    history = LiveHistory([], nothing, moments, complete=True, partitions=3)
+    history = LiveHistory([], np.zeros(0, SEEN), moments, complete=True, partitions=3)
     assert history.first_seen_s(90) == [0.1, 0.4, None]
     assert history.first_seen_s(151) == [0.3, 0.4, None]
 

@@ -99,8 +99,7 @@ def joins(stand: Stand) -> int:
         asked = stand.arm("JoinGroup", "watch", "w-1")
         stand.member("w-1")
         asked.wait_hit()
-        told = stand.arm("Heartbeat", "watch")
-        told.wait_answered()  # which says that the group shares out anew
+        stand.arm("Heartbeat", "watch").wait_answered()  # which says that the group shares out anew
         gate.open()
         stand.await_progress(300)
         stand.members["w-1"].terminate()
@@ -173,8 +172,7 @@ def late_commit(stand: Stand) -> int:
     Accepted, it commits the outputs of n+1 alone: the next start writes them again.
     """
     _await_unmarked(stand)
-    late = stand.arm("EndTxn", "hold", commits=True)
-    _into_the_next(stand, late)
+    _into_the_next(stand, stand.arm("EndTxn", "hold", commits=True))
     stand.members["w-0"].kill()
     return _back(stand)
 
@@ -186,8 +184,7 @@ def late_abort(stand: Stand) -> int:
     """
     _await_unmarked(stand)
     stand.arm("TxnOffsetCommit", "refuse", code=ILLEGAL_GENERATION)
-    late = stand.arm("EndTxn", "hold", commits=False)
-    _into_the_next(stand, late)
+    _into_the_next(stand, stand.arm("EndTxn", "hold", commits=False))
     stand.proxy.clear()
     stand.await_progress()
     return 1

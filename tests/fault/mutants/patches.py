@@ -14,8 +14,8 @@ from hapax.core.ports import Asked
 from hapax.core.records import Coordinates, Message, Record
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
+from hapax.kafka.consume.positions import TopicIdentity
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.produce.producer import Outbox
 from hapax.kafka.produce.transaction import CALL_TIMEOUT_S, KafkaTransaction
 from hapax.testing.claims import AskedBefore
@@ -231,8 +231,7 @@ def ignored_delivery_reports(_real: Any, *_message: object) -> Callable[..., Non
 def abort_after_commit_timeout(_real: Any, self: KafkaTransaction) -> None:
     """Take a commit without answer for one that has failed."""
     outbox = self._producer()
-    error = self._call(outbox, "commit_transaction", CALL_TIMEOUT_S)
-    if error is None:
+    if self._call(outbox, "commit_transaction", CALL_TIMEOUT_S) is None:
         self.doubts = outbox.log.end()
         return
     self._call(outbox, "abort_transaction", CALL_TIMEOUT_S)

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hapax.claims.redis import RedisClaims
-from hapax.claims.redis_script import Request
+from hapax.claims.redis import RedisClaims, Request
 from hapax.kafka.produce.transaction import KafkaTransaction
 
 EXIT = 86

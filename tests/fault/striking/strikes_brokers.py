@@ -103,8 +103,7 @@ def restart_all(scene: Scene, kafka: str = "") -> None:
 
 def freeze_two(scene: Scene, seconds: float) -> None:
     """Freeze two of three: nothing can be written. Readiness and liveness are looked at."""
-    stage = scene.stage
-    chosen = scene.rng.sample(stage.cluster.brokers, 2)
+    chosen = scene.rng.sample(scene.stage.cluster.brokers, 2)
     scene.target = " and ".join(f"broker {broker.node_id}" for broker in chosen)
     for broker in chosen:
         broker.pause()

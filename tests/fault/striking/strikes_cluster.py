@@ -5,7 +5,7 @@ import time
 
 import psutil  # type: ignore[import-untyped] # it carries no types
 
-from hapax.sandbox.spark_cluster import SparkDaemon
+from hapax.sandbox.servers import SparkDaemon
 from tests.fault.members import Member
 from tests.fault.scene import Scene
 from tests.fault.striking.strikes_spark import LEAVES_S, kill_jvm_of
@@ -153,8 +153,7 @@ def _open(scene: Scene) -> set[tuple[int, int]]:
     """Return partition and last stable offset wherever a transaction is open in the outputs."""
     servers, topic = scene.stage.sandbox.bootstrap_servers, scene.stage.topics.outputs[0]
     highs = ends(servers, topic, "read_uncommitted")
-    stable = ends(servers, topic)
-    return {(number, at) for number, at in stable.items() if at < highs[number]}
+    return {(number, at) for number, at in ends(servers, topic).items() if at < highs[number]}
 
 
 def cut_executors(scene: Scene, seconds: float) -> None:

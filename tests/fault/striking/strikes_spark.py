@@ -15,8 +15,7 @@ START_S = 90.0
 
 
 def _driver(scene: Scene) -> Member:
-    drivers = [each for each in scene.stage.members if each.is_driver]
-    victim = scene.rng.choice(drivers)
+    victim = scene.rng.choice([each for each in scene.stage.members if each.is_driver])
     scene.target = victim.instance
     await_(lambda: bool(victim.driver.part("worker")), TASK_S, victim.last_words)
     return victim

@@ -53,8 +53,7 @@ class LiveHistory:
         return found
 
     def save(self, folder: Path) -> None:
-        path = folder / "live.npz"
-        np.savez(path, seen=self.seen, moments=self.moments)
+        np.savez(folder / "live.npz", seen=self.seen, moments=self.moments)
         rest = {name: getattr(self, name) for name in ("lanes", "complete", "partitions", "errors")}
         (folder / "live.json").write_text(json.dumps(rest))
 

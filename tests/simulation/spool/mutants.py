@@ -50,8 +50,7 @@ def believes_what_is_in_the_tables(_real: Any, row: Any, _first: int) -> SpoolRo
 
 @in_place_of(SpoolStore, "_acknowledged")
 def takes_what_is_there_for_all(acknowledged: Any, self: SpoolStore) -> int | None:
-    found = acknowledged(self)
-    return None if found is None else spool.FIRST
+    return None if acknowledged(self) is None else spool.FIRST
 
 
 def believes_the_cache_after_a_failed_sync(patch: Patch) -> None:

@@ -16,19 +16,14 @@ from hapax.core.errors import HapaxError, ProducerDeadError, StopError
 from hapax.core.records import Message
 from hapax.publish.drainer import Drainer
 from hapax.publish.stored import stored
-from hapax.spool.folder import (
-    SpoolDamagedError,
-    SpoolDisagreesError,
-    SpoolFailedError,
-    SpoolFullError,
-)
+from hapax.spool import folder
 from hapax.spool.group_commit import GroupCommit
 from hapax.spool.spool import SpoolStore
 from tests.simulation.spool.disk import ModelDisk
 
 APP, TOPIC = "app", "topic"
 OPENS_MAX, STEPS_MAX = 5, 14
-TOLD = (SpoolDamagedError, SpoolDisagreesError)
+TOLD = (folder.SpoolDamagedError, folder.SpoolDisagreesError)
 SETTINGS: Any = SimpleNamespace(
     app=APP,
     transaction=SimpleNamespace(
@@ -154,9 +149,9 @@ class Play:
         self.brokers.failing = chance.choice([0.0, 0.0, 0.4])
         try:
             self._work()
-        except (SpoolFailedError, SpoolFullError) as error:
+        except (folder.SpoolFailedError, folder.SpoolFullError) as error:
             if self.flipped and not (disk.dead or disk.failing or disk.full):
-                raise SpoolDamagedError("", str(error)) from error
+                raise folder.SpoolDamagedError("", str(error)) from error
             self._count(_fault(disk, error))
         lost = disk.dead or chance.random() < 0.5
         self.disk = disk.after_loss() if lost and chance.random() < 0.8 else disk.after_kill()
@@ -191,8 +186,7 @@ class Play:
             spool, disk_max_bytes=disk_max_bytes, memory_max_records=100, full_timeout_s=0.0
         )
         self.later = commit._pool = Later()  # type: ignore[assignment]
-        settings = SETTINGS
-        drainer = Drainer(spool, settings, id_header="id", linger_s=0, drained=lambda: None)
+        drainer = Drainer(spool, SETTINGS, id_header="id", linger_s=0, drained=lambda: None)
         drainer._marked = self.brokers  # type: ignore[assignment]
         drainer._ahead._pool = AtOnce()  # type: ignore[assignment]
         return spool, commit, drainer
@@ -210,7 +204,7 @@ class Play:
             at = b"%d" % numbers[-1]
             try:
                 commit.submit(records, accepted, position=at)
-            except SpoolFullError:
+            except folder.SpoolFullError:
                 self._count("spool full")
         self._accept(commit)
 
@@ -222,7 +216,7 @@ class Play:
     def _accept(self, commit: GroupCommit) -> None:
         for accept, group in self.later.taken():
             accept(group)
-            if isinstance(group.accepted.exception(), SpoolFullError):
+            if isinstance(group.accepted.exception(), folder.SpoolFullError):
                 self._count("disk full")
         if commit._failed is not None:
             raise commit._failed
@@ -242,7 +236,7 @@ class Play:
         except ProducerDeadError:
             self._count("answer lost")
             drainer.state = "waiting"
-        except SpoolFullError:
+        except folder.SpoolFullError:
             self._count("disk full")
             drainer.state = "waiting"
         finally:
@@ -261,7 +255,7 @@ class Play:
 def _fault(disk: ModelDisk, error: HapaxError) -> str:
     if disk.dead:
         return "power lost"
-    return "disk full" if isinstance(error, SpoolFullError) else "disk failed"
+    return "disk full" if isinstance(error, folder.SpoolFullError) else "disk failed"
 
 
 def play(seed: int, *, flips: bool) -> dict[str, int]:

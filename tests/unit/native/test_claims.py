@@ -1,6 +1,6 @@
 from hypothesis import given, settings
 
-from hapax.claims.redis_script import by_shard, packed_digests, packed_owners
+from hapax.claims.redis import by_shard, packed_digests, packed_owners
 from tests.kit.native import few, plain
 
 SALT = bytes(range(16))
@@ -14,8 +14,7 @@ def test_digests_and_owners_of_native_records_are_those_of_a_list(stage, records
         assert packed_owners(native, NUMBERS) == packed_owners(list(batch.records), NUMBERS)
         for index, (claim, at) in enumerate(zip(native.claims, range(0, 10**9, 16), strict=False)):
             digest = packed_digests(native.claims, SALT)[at : at + 16]
-            expected = packed_digests([claim], SALT) if claim else bytes(16)
-            assert digest == expected, index
+            assert digest == (packed_digests([claim], SALT) if claim else bytes(16)), index
 
 
 @given(records=plain)

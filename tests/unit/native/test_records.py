@@ -39,8 +39,7 @@ def digests(ids: list[bytes]) -> bytes:
 def test_ids_are_those_of_the_reference_or_the_batch_takes_it(stage, records, chain):
     for native, batch in stage.play(records, chain):
         found = Identity(chain, inputs={"orders"}).identify(batch.records)
-        special = bool(found.poison or found.replays or batch.unreadable)
-        if special:
+        if bool(found.poison or found.replays or batch.unreadable):
             assert not native.regular
         if native.regular:
             assert list(native.ids) == found.ids

@@ -148,8 +148,7 @@ class Business:
         assert self._interrupt.record == record
         self.calls.append(record)
         self._interrupt.due = len(self.calls) >= self._due_after
-        answers = self._script[record.offset % len(self._script)]
-        return {**ODD, **LAST}[answers[again]](record)
+        return {**ODD, **LAST}[self._script[record.offset % len(self._script)][again]](record)
 
 
 def played(
@@ -276,8 +275,7 @@ def test_a_plan_that_is_not_the_rule_is_made_by_the_reference(stage):
         (Output(b"x", partition=False),),
         Failure("E", "e", 1),
     ):
-        other = PLANNER.plan(native, native.ids, [result], {})
-        assert not isinstance(other.messages, Prepared)
+        assert not isinstance(PLANNER.plan(native, native.ids, [result], {}).messages, Prepared)
 
 
 def test_business_code_that_ends_its_own_batch_is_told(stage):

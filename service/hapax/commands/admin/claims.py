@@ -9,7 +9,7 @@ import typer
 from hapax.commands import screen
 
 if TYPE_CHECKING:
-    from hapax.core.claim_store import Owned
+    from hapax.core.ports import Owned
     from hapax.operations.claims import Adoption
     from hapax.settings import Settings
 

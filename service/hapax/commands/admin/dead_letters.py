@@ -185,12 +185,12 @@ def replay(
 def _query(reason: str, since: str | None, until: str | None, event_id: str, source: str) -> Wanted:
     if source.count("/") > 2:  # topic/partition/offset
         problem = f"--source {source}: write topic, topic/partition or topic/partition/offset"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     since_ms = None if since is None else screen.point_ms("--since", since)
     until_ms = None if until is None else screen.point_ms("--until", until)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         problem = f"--since {since} is not before --until {until}: no record can be between them"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     return Wanted(
         reason=reason,
         since_ms=since_ms,

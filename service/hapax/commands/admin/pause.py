@@ -47,6 +47,7 @@ def _command(name: str, port: int | None, *, paused: bool, as_json: bool) -> Non
         from hapax.operations.local_process import LocalProcess
 
         asked = LocalProcess(settings, port)
+        asked.status_of(settings.app)
         asked.post(f"/{name}")
         status = asked.await_paused(line.show, paused=paused)
     if as_json:

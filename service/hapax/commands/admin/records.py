@@ -1,11 +1,13 @@
-"""``hapax consume`` and ``hapax trace``: the records of topics, and what became of one."""
+"""``hapax consume``, ``trace`` and ``lag``: records, what became of one, and what is unread."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from hapax.commands import screen
@@ -14,8 +16,23 @@ from hapax.core.records import Coordinates
 from hapax.operations.trace import verdict
 
 if TYPE_CHECKING:
+    from hapax.cluster.lag import ReaderLag
     from hapax.core.records import Record
     from hapax.operations.trace import Sighting
+
+_SUMS = ("records_min", "records_max", "aborted", "markers_or_removed", "open")
+_READERS: screen.Columns[ReaderLag] = {
+    "partition": lambda one: f"{one.topic}/{one.partition}",
+    "committed": lambda one: one.committed,
+    "stable": lambda one: one.log.last_stable,
+    "end": lambda one: one.log.high_watermark,
+    "records": lambda one: _spread(one.records_min, one.records_max),
+    "aborted": lambda one: one.aborted,
+    "markers": lambda one: one.markers,
+    "open": lambda one: one.undecided,
+}
+_REST = {"HAPAX_APP": "lag", "HAPAX_INPUT__TOPICS": "_", "HAPAX_OUTPUT__TOPIC": "__"}
+"""What a pipeline needs and this command has no use for."""
 
 
 def consume(
@@ -138,7 +155,7 @@ def trace(
     """
     with screen.refusals(as_json=as_json) as line:
         if bool(which) == bool(event_id):
-            raise ConfigurationError(["name one id, by itself or with --id, or one place"])
+            raise ConfigurationError("name one id, by itself or with --id, or one place")
         since_ms = None if since is None else screen.point_ms("--since", since)
         settings = screen.one_cluster_settings()
         from hapax.operations.local_process import LocalProcess
@@ -182,11 +199,11 @@ def _place(text: str, topics: set[str | None]) -> Coordinates | None:
         at = Coordinates.parse(text)
     except ValueError:
         problem = f"{text}: partition and offset are numbers from 0 on{hint}"
-        raise ConfigurationError([problem]) from None
+        raise ConfigurationError(problem) from None
     if at.topic not in topics:
         known = ", ".join(sorted(topic for topic in topics if topic))
         problem = f"{text}: {at.topic} is no topic of this pipeline ({known}){hint}"
-        raise ConfigurationError([f"{problem}, for a topic of the transform --output-topic"])
+        raise ConfigurationError(f"{problem}, for a topic of the transform --output-topic")
     return at
 
 
@@ -238,3 +255,80 @@ def _figures(one: Sighting) -> dict[str, Any]:
         "in_call_seconds": None if one.within is None else one.within.in_call_s,
         "verdict": verdict(one),
     }
+
+
+def lag(
+    group: Annotated[str, typer.Argument(help="Any consumer group of the cluster.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this topic; repeatable. Default: all in which it has an offset."),
+    ] = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read to the ends, however long it takes.")
+    ] = False,
+    as_json: screen.JsonFlag = False,
+) -> None:
+    """Count the committed records that a consumer group has not read yet, by reading them.
+
+    Other tools subtract offsets, and markers of transactions and aborted records
+    have offsets, too. records: the true lag. aborted: records of aborted
+    transactions up to the stable end. markers: offsets without any record there.
+    open: offsets after the first open transaction. Where more lies between
+    offset and end than is read at once, records is a range. Needs only
+    HAPAX_KAFKA__BOOTSTRAP_SERVERS and, where brokers ask for it, a login.
+
+    Examples:
+      hapax lag billing
+      hapax lag billing --topic orders-clean --exact
+      hapax lag billing --json
+    """
+    with screen.refusals(as_json=as_json) as line:
+        rest = {name: text for name, text in _REST.items() if not os.environ.get(name)}
+        settings = screen.one_cluster_settings(rest)
+        from hapax.operations.offsets import reader_lags
+
+        found = reader_lags(settings, group, topic or (), line.show, exact=exact)
+    same = ("topic", "partition", "committed", "records_min", "records_max", "aborted")
+    rows = [
+        screen.fields(one, *same, markers_or_removed="markers", open="undecided")
+        | msgspec.structs.asdict(one.log)
+        | {"remark": _reader_remark(one)}
+        for one in found
+    ]
+    sums = {name: sum(row[name] or 0 for row in rows) for name in _SUMS}
+    if as_json:
+        screen.print_json({"group": group, **sums, "partitions": rows})
+        return
+    least, most = sums["records_min"], sums["records_max"]
+    total: dict[str, screen.Cell] = {
+        "partition": "total",
+        "records": _spread(least, most),
+        "aborted": sums["aborted"],
+        "markers": sums["markers_or_removed"],
+        "open": sums["open"],
+    }
+    screen.show(found, _READERS | {"remark": _reader_remark}, total=total)
+    if least < most:
+        typer.echo(
+            f"At least {least:,} records, at most {most:,}: not all offsets were read."
+            " --exact reads them all."
+        )
+
+
+def _spread(least: int | None, most: int | None) -> screen.Cell:
+    return least if least == most else f"{least:,} to {most:,}"
+
+
+def _reader_remark(one: ReaderLag) -> str:
+    if one.problem:
+        return one.problem
+    if one.committed is None:
+        return "no committed offset: its client decides where it begins (auto.offset.reset)"
+    if not one.placed:
+        return (
+            "committed after the end: the topic was recreated or truncated, and its client decides"
+            " where it continues (auto.offset.reset)"
+        )
+    if one.deleted:
+        return f"LOST {one.deleted:,} offsets: deleted before they were read"
+    return "open transactions hold readers back" if one.undecided else ""

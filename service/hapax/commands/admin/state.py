@@ -58,7 +58,7 @@ def show(
 def export() -> None:
     """Print all that is kept: one JSON object a line, by partition and key.
 
-    Values are as JSON has them; what it cannot have is base64.
+    Values are as JSON has them; bytes are {"base64": ...}.
 
     Example: hapax state export > state.jsonl
     """

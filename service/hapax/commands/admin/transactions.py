@@ -122,7 +122,7 @@ def abort(
         hanging = producer_id is not None or bool(partition)
         complete = producer_id is not None and bool(partition)
         if hanging == bool(transactional_id) or hanging != complete:
-            raise ConfigurationError([_NAME_IT])
+            raise ConfigurationError(_NAME_IT)
         from hapax.operations.transactions import Transactions
 
         with Transactions(screen.one_cluster_settings(), line.show) as asked:
@@ -169,7 +169,7 @@ def _mark(
 ) -> tuple[bool, str, list[Gap]]:
     target = Target.parse(partition)
     if target.partition is None or target.offset is not None:
-        raise ConfigurationError([f"--partition {partition}: write TOPIC/PARTITION"])
+        raise ConfigurationError(f"--partition {partition}: write TOPIC/PARTITION")
     one = asked.hanging((target.topic, target.partition), producer_id)
     line.close()
     commit = outcome == "commit"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hapax.core.ports import Claims, Stuck
     from hapax.core.records import Progress, TopicPartition
     from hapax.engines.lifecycle import Process
-    from hapax.engines.spark.jobs import SparkJobs
+    from hapax.engines.spark.executors import SparkJobs
     from hapax.engines.spark.lanes import Lane
     from hapax.engines.spark.plan import DriverSource, Fences, Pacing, RangeReport
     from hapax.processing.limits import DeadLetterRate, Limits

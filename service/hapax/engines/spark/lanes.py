@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from hapax.core.offset_commit import Marks
     from hapax.core.records import Progress, TopicPartition
-    from hapax.engines.spark.jobs import SparkJobs
+    from hapax.engines.spark.executors import SparkJobs
     from hapax.engines.spark.plan import DriverSource, Fences, RangeReport
 
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 1.0

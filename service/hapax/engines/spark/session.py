@@ -62,7 +62,7 @@ def connector(pyspark: str | None = None) -> Lock:
         pyspark = str(import_module("pyspark").__version__)
     version = _numbers(pyspark or "4.999.0")
     if version[0] != MAJOR:
-        raise PreflightError([f"PySpark {pyspark} is installed: pip install 'pyspark>=4.0,<5'"])
+        raise PreflightError(f"PySpark {pyspark} is installed: pip install 'pyspark>=4.0,<5'")
     locks = {_numbers(path.stem): path for path in Path(__file__).parent.glob("connector-*.lock")}
     path = locks[max(number for number in locks if number <= version)]
     number = path.stem.partition("-")[2]
@@ -90,12 +90,12 @@ def _fetched() -> Path:
         from hapax.sandbox import jars
     except ModuleNotFoundError as error:
         raise PreflightError(
-            ["set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"]
+            "set HAPAX_SPARK__JARS to the folder of the connector's jars: images fetch nothing"
         ) from error
     try:
         return jars.fetched(connector())
     except StopError as error:
-        raise PreflightError([str(error)]) from error
+        raise PreflightError(str(error)) from error
 
 
 LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -228,7 +228,7 @@ def is_news(line: logging.LogRecord) -> bool:
 def require_pyspark() -> None:
     """Raise PreflightError where it lacks or is another, ConfigurationError for hiding files."""
     if find_spec("pyspark") is None:
-        raise PreflightError(["PySpark is not installed. Run: pip install 'hapax-kafka[spark]'"])
+        raise PreflightError("PySpark is not installed. Run: pip install 'hapax-kafka[spark]'")
     if problems := shadowed_files():
         raise ConfigurationError(problems)
     connector()
@@ -282,5 +282,5 @@ def _environment(options: SparkOptions) -> None:
 def _refusal(error: Exception, options: SparkOptions) -> PreflightError:
     text = " ".join(Strike(secret_values(options.properties))(str(error)).split())
     if "JAVA_GATEWAY_EXITED" in text:
-        return PreflightError([NO_JAVA])
-    return PreflightError([f"Spark did not start: {type(error).__name__}: {text[:500]}"])
+        return PreflightError(NO_JAVA)
+    return PreflightError(f"Spark did not start: {type(error).__name__}: {text[:500]}")

@@ -148,7 +148,7 @@ class Task(ABC):
         source.place()  # 1
         isolation = self.isolation()
         stack.callback(isolation.close)
-        if plan.attempt > 1 or plan.batch_max is not None:
+        if plan.attempt > 1 or plan.batch_max is not None or plan.rejected:
             transaction.diagnose()
         transaction.open()  # 2
         self._certain = source.confirm()  # 3

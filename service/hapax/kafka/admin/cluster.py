@@ -38,9 +38,8 @@ from hapax.cluster.group_start import client_of
 from hapax.cluster.partition_offsets import LogOffsets, position
 from hapax.core.errors import PreflightError
 from hapax.core.offset_commit import CommittedMetadata, text_of
-from hapax.kafka.admin.preflight import ApiVersionsLog, telling_client
 from hapax.kafka.admin.second_client import RequestError, value_in_file
-from hapax.kafka.admin.topics import values_of
+from hapax.kafka.admin.topics import ApiVersionsLog, telling_client, values_of
 from hapax.kafka.connection import probe
 from hapax.kafka.errors import FORBIDDEN, describe, transactional_error
 from hapax.kafka.properties import admin_properties, build

@@ -203,13 +203,12 @@ class GroupConsumer:
                 explained=self.log.troubled,
             )
         if is_of_classic_group(error):
-            problem = (
+            raise PreflightError(
                 f"group {self.group} has members of the classic protocol, and no process of"
                 " HAPAX_GROUP__PROTOCOL=consumer can join them. Stop them all, wait until"
                 " hapax doctor shows no member (static ones: HAPAX_GROUP__SESSION_TIMEOUT),"
                 f" then start: docs/kubernetes.md ({text})"
             )
-            raise PreflightError([problem])
         raise StopError(f"the consumer is dead: {text}")
 
     def assignment(self) -> frozenset[Where]:
@@ -308,13 +307,27 @@ class GroupConsumer:
     ) -> None:
         """Assign and hold: the client would look up and fetch what is not taken."""
         given = [TopicPartition(*where, at) for where in places(partitions)]
-        strategy = self.properties.get("partition.assignment.strategy")
-        if self.properties.get("group.protocol") == "consumer" or strategy == "cooperative-sticky":
-            client.incremental_assign(given)
-        else:
-            client.assign(given)
+        self.assign(client, given)
         for where in places(given):
             self.hold(where, why, held=True)
+
+    @property
+    def _incremental(self) -> bool:
+        strategy = self.properties.get("partition.assignment.strategy")
+        return (
+            strategy == "cooperative-sticky" or self.properties.get("group.protocol") == "consumer"
+        )
+
+    def assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take these alone of what the group gave. Only in the callback, as ``unassign``."""
+        (client.incremental_assign if self._incremental else client.assign)(partitions)
+
+    def unassign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        """Give back what was taken of what the group wants back."""
+        if self._incremental:
+            client.incremental_unassign(partitions)
+        else:
+            client.unassign()
 
     def hold_ours(self, where: Where, why: Why, *, held: bool) -> None:
         if where in self.assignment():

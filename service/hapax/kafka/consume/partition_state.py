@@ -193,9 +193,11 @@ class PartitionStates:
 
     def skips(self, where: Where) -> bool:
         """Whether records of a partition that the client hands out now are not to be taken."""
-        if where in self.stale or self.stuck.holds(where):
+        if where in self.stale:
             return True
         if self.stuck.known:
+            if self.stuck.holds(where):
+                return True
             self.stuck.forget([where])  # tried again, and a record came: it can be decoded
         return False
 

@@ -6,7 +6,8 @@ batch twice in rare group starts (docs/non-obvious.md): what is below the next o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -18,22 +19,22 @@ from hapax.core.offset_commit import (
     require_assigned,
 )
 from hapax.core.record_path import Batch
-from hapax.kafka.admin.group import orphans
+from hapax.kafka.admin.topics import orphans
 from hapax.kafka.consume.client import PENDING_TIMEOUT_S, ConsumerEvents, GroupConsumer, places
 from hapax.kafka.consume.decode import NativeIntake, messages_of, read, read_native, without
 from hapax.kafka.consume.partition_state import PartitionStates
-from hapax.kafka.consume.positions import HeldUpPartitions, Positions
+from hapax.kafka.consume.positions import HeldUpPartitions, Positions, TopicIdentity
 from hapax.kafka.consume.span_stops import SpanStops
-from hapax.kafka.consume.topic_check import TopicIdentity
 from hapax.kafka.read.offsets_client import LATEST, client_offset
 from hapax.processing.crash_markers import marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hapax.core.ports import Changes, Clock, Stuck, Why
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.core.span import SpanWords
+
 
 WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 """Records that wait for the first take, and their bytes: no more than a first batch holds."""
@@ -41,6 +42,9 @@ WAITING_MAX, WAITING_BYTES_MAX = 500, 16 << 20
 
 class KafkaSource:
     """Brings records of a consumer group's partitions. One thread only."""
+
+    ASSIGNS: ClassVar = False
+    """Whether ``_on_assign`` assigns, in place of the client."""
 
     def __init__(
         self,
@@ -62,15 +66,18 @@ class KafkaSource:
         self._held_up = HeldUpPartitions(self._consumer, self._states, self._positions, clock)
         self._clock = clock
         self._waiting_bytes = 0
+        self._surplus = False
+        """The group gave more than partitions of inputs: to join again, once, may cure that."""
+        self._joined_again = False
 
     # -- the group ------------------------------------------------------------------------
 
     def subscribe(self) -> None:
         self._consumer.client.subscribe(
             self._topics,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
+            on_assign=self._assigned,
+            on_revoke=partial(self._gave_back, self._on_revoke),
+            on_lost=partial(self._gave_back, self._on_lost),
         )
 
     def reopen(self) -> None:
@@ -131,16 +138,18 @@ class KafkaSource:
         """Make the group share out again when no member owns some partitions; return those.
 
         None: it is not known now; ask again soon.
-        Only static members can overlook new partitions (kafka/admin/group.py).
+        Only static members can overlook new partitions (kafka/admin/topics.py).
         """
         properties = self._consumer.properties
         if "group.instance.id" not in properties:
             return []
         every = self._every_partition()
-        if not set(every) - self.assignment():
-            return []
-        found = orphans(properties, every, self._consumer.log)
-        if found:
+        found: list[Where] | None = []
+        if set(every) - self.assignment():
+            found = orphans(properties, every, self._consumer.log)
+        again = self._surplus and not self._joined_again
+        if found or again:
+            self._joined_again = self._joined_again or again
             with self._consumer.asking("subscribe"):
                 # Leaving and coming back as a known member is what starts a rebalance.
                 self._consumer.client.unsubscribe()
@@ -198,7 +207,10 @@ class KafkaSource:
             return [] if head is None else [head, *more]
 
         messages, records = intake.arrivals(serve, count, wait_s)
-        if (batch := read_native(self._stops.before(records), self._states)) is not None:
+        native = records
+        if self._stops.bounded and records is not None:
+            native = self._stops.before(records)
+        if (batch := read_native(native, self._states)) is not None:
             return self._finish(batch)
         messages = messages if records is None else messages_of(records)
         return self._read(messages) if messages or self._states.unplaced else Batch([], {}, {})
@@ -242,7 +254,7 @@ class KafkaSource:
             if end >= states[where].untaken:
                 states[where].next = batch.next[where] = end
                 states[where].learn_epoch(self._consumer.log.topics.epoch(where), end)
-        return self._stops.cut(batch)
+        return self._stops.cut(batch) if self._stops.bounded else batch
 
     def stuck(self) -> Mapping[Where, Stuck]:
         return self._states.stuck.known
@@ -339,6 +351,39 @@ class KafkaSource:
         return self._events.changes
 
     # -- what the client reports ------------------------------------------------------------
+
+    def _assigned(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take partitions of the inputs alone.
+
+        A static member that is back within the session timeout gets what it had, topics that it no
+        longer subscribes to as well, and the client would read those (Kafka 4.4, librdkafka 2.16).
+        """
+        ours = self._ours(partitions)
+        self._on_assign(client, ours)
+        if len(ours) == len(partitions):
+            return
+        if not self.ASSIGNS:
+            self._consumer.assign(client, ours)
+        others = sorted({str(one.topic) for one in partitions} - {*self._topics})
+        self._changes.errors.append(
+            f"{', '.join(others)}: not read; the group gave this member what it had when it left,"
+            " and that is no input any more"
+        )
+        self._surplus = True
+
+    def _gave_back(
+        self,
+        take_note: Callable[[Consumer, list[TopicPartition]], None],
+        client: Consumer,
+        partitions: list[TopicPartition],
+    ) -> None:
+        ours = self._ours(partitions)
+        take_note(client, ours)
+        if len(ours) < len(partitions):
+            self._consumer.unassign(client, ours)
+
+    def _ours(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [one for one in partitions if one.topic in self._topics]
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         assigned = places(partitions)

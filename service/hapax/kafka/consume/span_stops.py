@@ -14,8 +14,8 @@ from hapax.core.span import Span, SpanWords, other_span
 from hapax.kafka.consume.client import ANSWER_TIMEOUT_S, GroupConsumer
 from hapax.kafka.consume.decode import before
 from hapax.kafka.errors import describe
+from hapax.kafka.read.group_start import spans
 from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
-from hapax.kafka.read.spans import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class SpanStops:
-    """Cuts what a consumer hands out. One thread only; of no effect without a span that ends."""
+    """Cuts what a consumer hands out. One thread only.
+
+    bounded  the span ends; without an end there is nothing to cut
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class SpanStops:
         self._positions = positions
         self._given = start if isinstance(start, SpanWords) else None
         self._words = self._given if self._given is not None and self._given.end else None
+        self.bounded = self._words is not None
 
     def require(self, partitions: Iterable[Where]) -> None:
         """Look up the beginning; raise PreflightError when offsets are of no or another span."""
@@ -91,7 +95,7 @@ class SpanStops:
         if self._words is not None:
             problem = other_span(self._consumer.group, own, self._words.name)
             if problem is not None:
-                raise PreflightError([problem])
+                raise PreflightError(problem)
         return own
 
     def stop(self, where: Where) -> int | None:
@@ -112,10 +116,8 @@ class SpanStops:
             if offset is not None:
                 self._states[where].stop = offset if span is None else max(span.stop, offset)
 
-    def before(self, records: RecordPath | None) -> RecordPath | None:
+    def before(self, records: RecordPath) -> RecordPath | None:
         """Return native records if all of them lie before the stops; others are read one by one."""
-        if self._words is None or records is None:
-            return records
         for topic, partition, _start, _count, _first, next_offset, *_ in records.runs:
             stop = self.stop((topic, partition))
             if stop is not None and next_offset > stop:
@@ -124,8 +126,6 @@ class SpanStops:
 
     def cut(self, batch: Batch) -> Batch:
         """Return a batch without what lies beyond; partitions that have come there are held."""
-        if self._words is None:
-            return batch
         stops = {where: stop for where in batch.next if (stop := self.stop(where)) is not None}
         met = {where: stop for where, stop in stops.items() if batch.next[where] >= stop}
         over = {where for where, stop in met.items() if batch.next[where] > stop}

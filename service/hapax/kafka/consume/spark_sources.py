@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class KafkaMember(KafkaSource):
     """Joins, holds and attends. One thread only."""
 
+    ASSIGNS = True
+
     @cached_property
     def _stable_ends(self) -> BackgroundEnds:
         return BackgroundEnds(admin_properties(self._consumer.properties), self._consumer.log)

@@ -47,6 +47,8 @@ class KafkaTargetSource(KafkaSource):
     lanes: TargetTransaction
     elsewhere: OtherCluster
 
+    ASSIGNS = True
+
     def __init__(
         self,
         properties: Mapping[str, Any],

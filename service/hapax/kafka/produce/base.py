@@ -120,7 +120,7 @@ class OutputTopics:
             elif rules is not _ASSUMED:
                 refused[index] = why
         if refused:
-            text = f"{len(refused)} messages would be refused: {next(iter(refused.values()))}"
+            text = f"messages would be refused ({len(refused)}): {next(iter(refused.values()))}"
             raise BatchAbortedError(text, refused=refused, content=True)
         return [letters.get(index, one) for index, one in enumerate(messages)]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.errors import HapaxError, PreflightError
+from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.connection import no_broker, require_listener
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import CLIENT_ERRORS, client_timestamp
@@ -32,7 +33,9 @@ class Sender:
     ``transactional_id``: everything in one transaction, under this name; "": each by itself.
     """
 
-    def __init__(self, settings: Settings, transactional_id: str = "") -> None:
+    def __init__(self, settings: Settings, topic: str, transactional_id: str = "") -> None:
+        """Raise PreflightError when no broker answers."""
+        require_listener(settings)
         properties: dict[str, Any] = {
             **producer_properties(settings, transactional=False),
             "client.id": transactional_id or f"{settings.app}-publish",
@@ -43,15 +46,21 @@ class Sender:
             properties["transaction.timeout.ms"] = TRANSACTION_TIMEOUT_MS
         else:
             properties["message.timeout.ms"] = int(DELIVERY_TIMEOUT_S * 1000)
-        self._settings = settings
+        # Brokers refuse a message set as a whole: one larger than the topic takes would cost its
+        # neighbors their place, one of this size leaves a record that is too large by itself.
+        if taken := topic_settings(properties, [topic]).get(topic, {}).get("max.message.bytes"):
+            properties["batch.size"] = min(int(properties["batch.size"]), int(taken))
+        self._settings, self._topic = settings, topic
         self._producer = build(Producer, properties, None)
         self._transactional = bool(transactional_id)
         self.delivered = self.failed = 0
-        self.reasons = Counter[str]()
+        self.reasons: dict[str, int] = {}
+        self.first: dict[str, int] = {}
+        """By reason, the first record that failed for it, by its number of ``send``."""
 
-    def open(self, topic: str) -> None:
+    def open(self) -> None:
         """Check that the topic exists; begin the transaction. Raises PreflightError."""
-        require_listener(self._settings)
+        topic = self._topic
         try:
             found = self._producer.list_topics(topic, timeout=BROKERS_TIMEOUT_S).topics[topic]
         except KafkaException as error:
@@ -66,9 +75,10 @@ class Sender:
             except CLIENT_ERRORS as error:
                 raise PreflightError([f"no transaction: {_said(error)}"]) from error
 
-    def send(self, messages: Iterable[Message]) -> None:
-        """Hand messages over; what becomes of them is counted by ``close``."""
-        for message in messages:
+    def send(self, messages: Iterable[tuple[int, Message]]) -> None:
+        """Hand numbered messages over; what becomes of them is counted by ``close``."""
+        for number, message in messages:
+            report = partial(self._report, number)
             while True:
                 try:
                     self._producer.produce(
@@ -76,8 +86,8 @@ class Sender:
                         message.value,
                         message.key,
                         message.partition,
-                        self._report,
-                        self._report,
+                        report,
+                        report,
                         client_timestamp(message.timestamp_ms),
                         message.headers,  # type: ignore[arg-type] # list is invariant in the stub
                     )
@@ -85,7 +95,7 @@ class Sender:
                     self._serve(QUEUE_WAIT_S)
                     continue
                 except KafkaException as error:
-                    self._fail(describe(error.args[0]))
+                    self._fail(number, describe(error.args[0]))
                 break
             self._serve(0)
 
@@ -94,7 +104,7 @@ class Sender:
         with suppress(*CLIENT_ERRORS):
             if left := self._producer.flush(DELIVERY_TIMEOUT_S + QUEUE_WAIT_S):
                 self.failed += left
-                self.reasons["not acknowledged in time"] += left
+                self.reasons["not acknowledged in time"] = left
         if not self._transactional:
             return
         if self.failed:
@@ -124,16 +134,17 @@ class Sender:
         with suppress(*CLIENT_ERRORS):
             self._producer.poll(wait_s)
 
-    def _report(self, error: KafkaError | None, _message: object) -> None:
+    def _report(self, number: int, error: KafkaError | None, _message: object) -> None:
         if error is None:
             self.delivered += 1
         else:
-            self._fail(describe(error))
+            self._fail(number, describe(error))
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, number: int, reason: str) -> None:
         self.failed += 1
         if reason in self.reasons or len(self.reasons) < REASONS_MAX:
-            self.reasons[reason] += 1
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            self.first[reason] = min(number, self.first.get(reason, number))
 
 
 def _said(error: BaseException) -> str:

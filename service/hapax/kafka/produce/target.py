@@ -35,7 +35,7 @@ from hapax.core.errors import (
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
 from hapax.core.ports import IN_DOUBT, Clock
-from hapax.kafka.produce.marked_transaction import (
+from hapax.kafka.produce.micro_batch import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
     marker_group,
@@ -218,12 +218,11 @@ class TargetTransaction:
         if cluster_id is None:
             return
         if cluster_id == self._source_cluster():
-            problem = (
+            raise ConfigurationError(
                 f"HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS={servers}: its brokers are those of"
                 f" cluster {cluster_id}, which is read: remove it, and outputs go there in one"
                 " transaction with the group's offsets"
             )
-            raise ConfigurationError([problem])
         with self._lock:
             self.cluster = self.cluster or cluster_id
         if cluster_id != self.cluster:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from hapax.core.errors import PreflightError, StopError
-from hapax.core.headers import SOURCE
+from hapax.core.errors import ConfigurationError, PreflightError, StopError
+from hapax.core.headers import APP, SOURCE
 from hapax.core.ports import silent
 from hapax.kafka.admin.topics import cluster_id, topic_ids, topic_settings
 from hapax.kafka.connection import no_broker
@@ -117,7 +117,7 @@ class Changelog:
         spans = self.spans([number])
         if number not in spans:
             problem = f"{self.topic}/{number}: its leader does not answer; try again"
-            raise PreflightError([problem])
+            raise PreflightError(problem)
         start, end = spans[number]
         for pieces in self.read(where[0], spans):
             for piece in pieces.values():
@@ -128,7 +128,8 @@ class Changelog:
         """Yield what committed transactions have changed, in the order of each partition.
 
         ``topic``: the input of ``source``. A piece whose ``next`` is the end of its span is the
-        last one of its partition. Pieces come now and then, and may be none.
+        last one of its partition. Pieces come now and then, and may be none. ConfigurationError:
+        another app writes to it, too.
         """
         logs = {(self.topic, number): span for number, span in spans.items()}
         places = {number: f"{topic}/{number}/".encode() for number in spans}
@@ -136,9 +137,9 @@ class Changelog:
         others = {f"{one}/".encode() for one in self._settings.input.topics} - {
             f"{topic}/".encode()
         }
-        size = 0
+        size, apps = 0, _Apps(self._settings)
         for messages, done in RangeReader(self._settings).messages(logs):
-            size += _gather(messages, pieces, places, others)
+            size += _gather(messages, pieces, places, others, apps)
             for _topic, number in done:
                 pieces.setdefault(number, ChangelogPiece({})).next = spans[number][1]
             if done or size > PIECE_BYTES or not messages:
@@ -152,6 +153,7 @@ def _gather(
     pieces: dict[int, ChangelogPiece],
     places: Mapping[int, bytes],
     others: Collection[bytes],
+    apps: _Apps,
 ) -> int:
     """Add messages to the pieces of their partitions; return about how many bytes they take.
 
@@ -179,7 +181,33 @@ def _gather(
                     piece.source = at
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
+            elif name == APP and said:
+                apps.see(message, said)
     return whole
+
+
+class _Apps:
+    """Whose changes a changelog has: of one app, or of one after the other, when it was renamed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._own = settings.app.encode()
+        self._inputs = tuple(f"{topic}/".encode() for topic in settings.input.topics)
+        self._changed = set[int | None]()
+
+    def see(self, message: Message, app: bytes) -> None:
+        """Raise ConfigurationError where another app has other inputs, or came after this one."""
+        if app == self._own:
+            self._changed.add(message.partition())
+            return
+        sources = [said for name, said in client_headers(message) or () if name == SOURCE and said]
+        ours = any(said.startswith(self._inputs) for said in sources)
+        if not ours or message.partition() in self._changed:
+            problem = (
+                f"HAPAX_STATE__TOPIC={message.topic()} has changes of the app"
+                f" {app.decode(errors='replace')}: give each app its own, and compute both states"
+                " again by hapax offsets rewind --to earliest --drop-state"
+            )
+            raise ConfigurationError(problem)
 
 
 def _note(said: bytes, piece: ChangelogPiece, number: int, others: Collection[bytes]) -> None:

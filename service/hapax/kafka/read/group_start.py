@@ -1,4 +1,4 @@
-"""What is to be known of where a group begins, before it is joined.
+"""What is to be known of where a group or a span begins, before it is joined.
 
 Brokers forget the offsets of a group some days after its last member has left
 (``offsets.retention.minutes``), and the group then looks like a new one: what it has done is in its
@@ -11,7 +11,13 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from hapax.cluster.group_start import (
@@ -23,15 +29,26 @@ from hapax.cluster.group_start import (
     taken_over,
     topics_of,
 )
-from hapax.core.errors import BatchAbortedError, PositionLostError, PreflightError
+from hapax.core.errors import (
+    BatchAbortedError,
+    ConfigurationError,
+    PositionLostError,
+    PreflightError,
+)
 from hapax.core.headers import APP, SOURCE, coordinates
 from hapax.core.offset_commit import CommittedMetadata
-from hapax.core.span import SpanWords
+from hapax.core.span import Span, SpanWords, offsets_of, time_of
 from hapax.kafka.admin.topics import topic_ids
-from hapax.kafka.properties import admin_properties
-from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
-from hapax.kafka.read.range_reader import RangeReader
-from hapax.kafka.read.spans import spans
+from hapax.kafka.errors import describe, offset_of, place_of
+from hapax.kafka.properties import admin_properties, build
+from hapax.kafka.read.offsets_client import (
+    EARLIEST,
+    LATEST,
+    BlockingOffsets,
+    OffsetsClient,
+    reader_properties,
+)
+from hapax.kafka.read.range_reader import RangeFetch, RangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +58,7 @@ if TYPE_CHECKING:
     from hapax.settings import Settings
 
     Told = Callable[[Iterable[Where] | None], Mapping[Where, TopicPartition]]
+
     """Returns the offsets that count, as the client does, of some partitions or of all that the
     group has in what it reads. Raises BatchAbortedError: ask again."""
 
@@ -75,6 +93,33 @@ def start_remarks(settings: Settings, told: Told) -> list[str]:
     return remarks + _judged(settings, fresh, told)
 
 
+def require_one_form(settings: Settings, *, rows: bool) -> None:
+    """Raise PreflightError where the other form of the app has processed what this one begins.
+
+    The records form keeps offsets of its group, the DataFrame form (``rows``) a checkpoint, and a
+    marker in a group of its own: neither knows what the other has done.
+    """
+    app, inputs = settings.app, settings.input.topics
+    group, topics = (app, inputs) if rows else (f"{app}--sink", (settings.output.topic,))
+    if not _has_offsets(settings.model_copy(update={"app": group}), topics):
+        return
+    before, now = ("records", "DataFrame") if rows else ("DataFrame", "records")
+    raise PreflightError(
+        f"the {before} form of HAPAX_APP={app} has worked here (group {group}), and the {now} form"
+        " would process all of it again: they do not take over from each other. Take another"
+        " HAPAX_APP, with inputs that the other has not processed"
+    )
+
+
+def _has_offsets(settings: Settings, topics: Iterable[str]) -> bool:
+    """Return whether a group has any; False also where that is not known."""
+    with suppress(KafkaException), closing(OffsetsClient(reader_properties(settings))) as client:
+        places = [where for topic in topics for where in client.partitions_of(topic)]
+        found = client.group_offsets(places, ANSWER_S, stable=False)
+        return any(one.offset >= 0 for one in found.values())
+    return False
+
+
 def judges(settings: Settings) -> bool:
     """Whether lost offsets are distinguished from a new group.
 
@@ -97,6 +142,8 @@ def _begun(told: Told, places: Iterable[Where]) -> bool:
 def _judged(settings: Settings, fresh: Sequence[Where], told: Told) -> list[str]:
     if not judges(settings) or not fresh:
         return []
+    if settings.start == "earliest":
+        require_one_form(settings, rows=False)
     try:
         found = worked(settings, fresh)
     except PreflightError as error:
@@ -304,3 +351,104 @@ def _reached(
         if of_hapax and one.offset >= reached[one.topic, one.partition]:
             return True
     return False
+
+
+# -- Where a span begins and stops in each partition, looked up in the logs ------------------------
+
+
+SILENCE_S = 10.0
+ANSWER_TIMEOUT_S = 5.0
+
+
+def spans(
+    properties: Mapping[str, Any], places: Iterable[Where], words: SpanWords
+) -> dict[Where, Span]:
+    """Return the span of each partition. ``properties``: of a consumer that joins nothing.
+
+    A point in time is the first record at or after it, also of a transaction that is open or was
+    aborted: what an open one holds before the end belongs to the span, if it is ever committed.
+    Without such a record it is the end of the log. Raises BatchAbortedError when brokers do not
+    answer: ask again.
+    """
+    with closing(OffsetsClient(properties, left_s=lambda: ANSWER_TIMEOUT_S)) as queries:
+        return _Lookup(properties, queries, list(places)).spans(words)
+
+
+class _Lookup:
+    def __init__(
+        self, properties: Mapping[str, Any], queries: OffsetsClient, places: list[Where]
+    ) -> None:
+        self._properties = properties
+        self._queries = queries
+        self._places = places
+        self._now_ms = int(time.time() * 1000)
+        # Before all else: what arrives in the meantime is beyond the end.
+        self._highs = self._offsets(LATEST)
+
+    def spans(self, words: SpanWords) -> dict[Where, Span]:
+        starts = self._offsets(EARLIEST) if words.start == "earliest" else self._at(words.start)
+        stops = self._highs
+        if words.end is not None and words.end != "latest":
+            stops = self._at(words.end)
+        return {
+            where: Span(min(starts[where], stops[where]), stops[where], words.name)
+            for where in self._places
+        }
+
+    def _at(self, text: str) -> Progress:
+        named = offsets_of(text)
+        if named is None:
+            time_ms = time_of(text, self._now_ms)
+            return self._highs | self._from(0 if time_ms is None else max(0, time_ms))
+        missing = [f"{topic}/{n}" for topic, n in self._places if (topic, n) not in named]
+        if missing:
+            problem = f"{text} names no offset of {', '.join(missing)}: name one of every partition"
+            raise ConfigurationError(problem)
+        return {where: named[where] for where in self._places}
+
+    def _from(self, time_ms: int) -> Progress:
+        """Return the first records from that time on, of the partitions that have one.
+
+        Brokers also take a transaction's marker for a record, with the time at which it ended:
+        after one there may be records that are older. So what they answer is only where to search.
+        """
+        asked = self._answers(dict.fromkeys(self._places, time_ms))
+        ranges = {at: (low, self._highs[at]) for at, low in asked.items() if low is not None}
+        found: Progress = {}
+        own = {**self._properties, "isolation.level": "read_uncommitted", "log_level": 0}
+        with closing(build(Consumer, own, None)) as consumer:
+            fetch = RangeFetch(consumer, ranges, refused=_refused)
+            while fetch.ends:
+                for message in fetch.poll():
+                    where = place_of(message)
+                    if where not in found and message.timestamp()[1] >= time_ms:
+                        found[where] = offset_of(message)
+                for where in fetch.ends.keys() & fetch.undecodable.keys():
+                    found.setdefault(where, fetch.undecodable[where].offset)
+                for where in fetch.ends.keys() & found.keys():
+                    del fetch.ends[where]
+                fetch.pause_done()
+                if fetch.silent(SILENCE_S):
+                    raise BatchAbortedError("records of a span: nothing came", resolved=False)
+        return found
+
+    def _offsets(self, at: int) -> Progress:
+        found = self._answers(dict.fromkeys(self._places, at))
+        known = {where: offset for where, offset in found.items() if offset is not None}
+        if len(known) < len(found):
+            raise BatchAbortedError("offsets of the input: a log has no end", resolved=False)
+        return known
+
+    def _answers(self, wanted: Mapping[Where, int]) -> dict[Where, int | None]:
+        try:
+            found = self._queries.offsets(wanted)
+        except KafkaException as error:
+            reason = describe(error.args[0])
+            raise BatchAbortedError(f"offsets of the input: {reason}", resolved=False) from error
+        if errors := self._queries.take_errors():
+            raise BatchAbortedError(f"offsets of the input: {errors[0]}", resolved=False)
+        return found
+
+
+def _refused(place: str, error: KafkaError) -> BatchAbortedError:
+    return BatchAbortedError(f"{place} cannot be read: {describe(error)}", resolved=False)

@@ -352,11 +352,10 @@ class BlockingOffsets(OffsetsClient):
             hint = "a transaction that carries them may be open"
             if KafkaError.GROUP_AUTHORIZATION_FAILED in {one.code() for one in error.args}:
                 hint = f"grant DESCRIBE on group {self._settings.app}"
-            problem = (
+            raise PreflightError(
                 f"the committed offsets of group {self._settings.app} cannot be read ({reasons});"
                 f" {hint}"
-            )
-            raise PreflightError([problem]) from None
+            ) from None
 
     def _known_offsets(
         self, partitions: Iterable[Where], at: int, *, committed: bool = True

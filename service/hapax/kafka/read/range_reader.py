@@ -210,7 +210,7 @@ class RangeReader:
             spans,
             undecodable=self.undecodable,
             refused=_refused,
-            failed=lambda problem: PreflightError([problem]),
+            failed=PreflightError,
             silence_s=SILENCE_S,
         )
 
@@ -274,7 +274,7 @@ def _records(messages: list[Message]) -> list[ReadRecord]:
 
 
 def _refused(place: str, error: KafkaError) -> PreflightError:
-    return PreflightError([f"{place}: cannot be read: {describe(error)}"])
+    return PreflightError(f"{place}: cannot be read: {describe(error)}")
 
 
 def undecodable_problem(where: Where, one: Stuck) -> str:
@@ -398,7 +398,7 @@ def count_records(
                 counted[where].end = ends[where]
             tell(len(found))
             if fetch.silent(SILENCE_S):
-                raise PreflightError([_silent(fetch.ends, SILENCE_S)])
+                raise PreflightError(_silent(fetch.ends, SILENCE_S))
     finally:
         consumer.resume(assigned)  # a pause would outlive the assignment
         consumer.unassign()
@@ -417,7 +417,7 @@ def _count_refused(place: str, error: KafkaError) -> PreflightError:
     reason = describe(error)
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         reason = f"grant READ on topic {topic} ({reason})"
-    return PreflightError([f"{place}: its records cannot be read: {reason}"])
+    return PreflightError(f"{place}: its records cannot be read: {reason}")
 
 
 def first_from(settings: Settings, at: Coordinates, end: int) -> ReadRecord | Unreadable | None:
@@ -461,7 +461,7 @@ def _last(settings: Settings, at: Coordinates, end: int, stuck: Stuck) -> int:
 
 def _met(settings: Settings, at: Coordinates) -> ReadRecord | Stuck | None:
     def refused(_place: str, error: KafkaError) -> PreflightError:
-        return PreflightError([f"{at}: cannot be read: {describe(error)}"])
+        return PreflightError(f"{at}: cannot be read: {describe(error)}")
 
     properties = reader_properties(settings) | {
         "enable.partition.eof": True,
@@ -484,4 +484,4 @@ def _met(settings: Settings, at: Coordinates) -> ReadRecord | Stuck | None:
                 return Stuck(_UNKNOWN, heard.reason)
             if not fetch.ends:
                 return None
-    raise PreflightError([f"{at}: nothing came for {PROBE_S:.0f} s; are its brokers up?"])
+    raise PreflightError(f"{at}: nothing came for {PROBE_S:.0f} s; are its brokers up?")

@@ -67,7 +67,7 @@ def judge_state(settings: Settings, found: Audit, tell: Tell, examples_max: int)
             "--state: the inputs are several, and no log says in which order their records were"
             " called: hapax audit --no-transform judges all but contents and state"
         )
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     found.state = findings = StateFindings()
     spans = _spans(found, findings)
     bounds = [one.bounds for one in found.outputs]

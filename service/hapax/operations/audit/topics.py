@@ -28,12 +28,11 @@ from hapax.kafka.admin.topics import topic_settings
 from hapax.kafka.properties import producer_properties
 from hapax.kafka.read.offsets_client import BlockingOffsets, reader_properties
 from hapax.kafka.read.range_reader import AuditRangeReader, OffsetRange
-from hapax.operations.audit.judgement import first_named, judge, named_topics
-from hapax.operations.audit.local import LocalAudit
+from hapax.operations.audit.judgement import LocalAudit, first_named, judge, named_topics
 from hapax.operations.audit.result import Compare, InputBounds, OutputBounds, Scope
 from hapax.operations.audit.rows import EffectRows, InputRows, aborted_row
 from hapax.operations.audit.state import audit_limits, judge_state
-from hapax.operations.reading import await_decided
+from hapax.operations.reading import await_decided, require_group
 from hapax.processing.transform import load_form
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def audit(
 ) -> Audit:
     """Raise ConfigurationError, PreflightError, or HapaxError when not all could be read."""
     began_s = time.monotonic()
+    require_group(settings)
     if options.state != (options.transform and load_form(settings.transform).stateful):
         why = "keeps no state, or --no-transform is given: leave --state out"
         if not options.state:
@@ -80,11 +80,12 @@ def audit(
                 "keeps state, which calls out of order would not find: --state judges it and all"
                 " but the contents of outputs, --no-transform these alone"
             )
-        raise ConfigurationError([f"HAPAX_TRANSFORM={settings.transform} {why}"])
+        named = settings.transform or " (none is set)"
+        raise ConfigurationError(f"HAPAX_TRANSFORM={named} {why}")
     options = msgspec.structs.replace(options, transform=options.transform and not options.state)
     if engine == "spark" and find_spec("pyspark") is None:
         problem = "--engine spark needs PySpark. Run: pip install 'hapax-kafka[spark]'"
-        raise ConfigurationError([problem])
+        raise ConfigurationError(problem)
     with closing(BlockingOffsets(settings)) as client:
         topics = AuditTopics(settings, options, client, report)
         opened: AbstractContextManager[Engine] = LocalAudit.opened(report)
@@ -194,10 +195,20 @@ class AuditTopics:
     ) -> list[InputBounds]:
         topics = self._settings.input.topics
         told = topic_settings(producer_properties(self._settings), topics)
+        begins = self._client.log_starts(self._places)
+        gone = [f"{topic}/{number}" for (topic, number), begin in begins.items() if begin]
+        if gone and self._options.since_ms is None:
+            more = f" and {len(gone) - 1} others" if len(gone) > 1 else ""
+            self._remarks.append(f"the first records of {gone[0]}{more} were deleted: not judged")
         found = []
         for place, where in enumerate(self._places):
             known, low = committed[where], lows[where]
             start = max(low, first.get(place, -1) + 1)
+            if known is not None and known < begins[where]:
+                self._remarks.append(
+                    f"{where[0]}/{where[1]}: records {known} to {begins[where] - 1} were deleted"
+                    " before the group read them"
+                )
             if start > low:
                 self._remarks.append(
                     f"{where[0]}/{where[1]}: judged from {start} on: older outputs were deleted"

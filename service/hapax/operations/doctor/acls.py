@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hapax.claims.store import kind_of
 from hapax.cluster.cluster_state import Right
 from hapax.core.errors import ConfigurationError
-from hapax.kafka.produce.marked_transaction import sink_lane_names, sink_names
+from hapax.kafka.produce.micro_batch import sink_lane_names, sink_names
 from hapax.kafka.produce.standalone import replay_id
 from hapax.kafka.produce.target import target_prefixes
 from hapax.kafka.properties import APART, lane_id, transactional_id

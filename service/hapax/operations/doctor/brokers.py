@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hapax.cluster.cluster_state import IN_SYNC_MIN
-from hapax.kafka.admin.preflight import required_topics
+from hapax.kafka.admin.topics import required_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,

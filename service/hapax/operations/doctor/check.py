@@ -12,7 +12,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from hapax.cluster.cluster_state import ClusterState, Log, ProcessState, Topic
-    from hapax.core.claim_store import StoreHealth
+    from hapax.core.ports import StoreHealth
     from hapax.settings import Settings
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -126,7 +126,7 @@ class CheckContext(NamedTuple):
 
     @property
     def outputs(self) -> dict[str, Topic]:
-        from hapax.kafka.admin.preflight import output_topics  # commands import verdicts alone
+        from hapax.kafka.admin.topics import output_topics  # commands import verdicts alone
 
         return self._there((*output_topics(self.settings), *self.state))
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hapax.claims.store import kind_of
-from hapax.kafka.admin.preflight import protocol_unserved
+from hapax.kafka.admin.topics import protocol_unserved
 from hapax.kafka.connection import split
 from hapax.operations.doctor.check import check, fail, listed, ok, unknown, warn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hapax.kafka.admin.preflight import output_topics
+from hapax.kafka.admin.topics import output_topics
 from hapax.operations.doctor.check import (
     DAY_MS,
     HOUR_MS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hapax.cluster.partition_offsets import HeldBack, held_back
-from hapax.telemetry.events.base import Narrator, by_name, named, named_all, printable
+from hapax.telemetry.events.service import Narrator, by_name, named, named_all, printable
 from hapax.telemetry.health import skip_command
 
 if TYPE_CHECKING:

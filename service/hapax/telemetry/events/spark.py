@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hapax.processing.batch_result import BatchResult
-from hapax.telemetry.events.base import Narrator, add, by_name, named, named_all, printable
+from hapax.telemetry.events.service import Narrator, add, by_name, named, named_all, printable
 from hapax.telemetry.health import Executor, LaneState, RangeDone, RangeInFlight
 
 if TYPE_CHECKING:

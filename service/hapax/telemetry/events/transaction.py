@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hapax.processing.call_window import BLOCKING
-from hapax.telemetry.events.base import Merged, Narrator, add, by_name, named, printable
+from hapax.telemetry.events.service import Merged, Narrator, add, by_name, named, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -273,7 +273,7 @@ class TelemetryServer(ThreadingHTTPServer):
         try:
             super().__init__((address, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise ConfigurationError([_refusal(address, port, error)]) from error
+            raise ConfigurationError(_refusal(address, port, error)) from error
         self.port: int = self.server_address[1]
         self._thread = Thread(
             target=self.serve_forever, args=(_CLOSE_POLL_S,), name="telemetry", daemon=True

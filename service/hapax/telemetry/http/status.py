@@ -119,10 +119,7 @@ class Status:
         runbooks = settings.telemetry.runbooks_url.rstrip("/")
         verdict = health.readyz()
         return {
-            "app": settings.app,
-            "instance": settings.instance,
-            "engine": settings.engine,
-            "guarantee": settings.guarantee,
+            **_same(settings, "app", "instance", "engine", "guarantee"),
             "record_path": self._record_path(),
             "transactional_id": self.transactional_id,
             "state": health.state(),
@@ -240,13 +237,8 @@ class Status:
         return {
             "at": at_s,
             "s_ago": ago(at_s, now_s),
-            "number": numbers.number,
-            "repeated": numbers.repeated,
+            **_same(numbers, "number", "repeated", "state_rows", "state_bytes", "late", "inputs"),
             "watermark": numbers.watermark or None,
-            "state_rows": numbers.state_rows,
-            "state_bytes": numbers.state_bytes,
-            "late": numbers.late,
-            "inputs": numbers.inputs,
             "in_per_s": round(records / total_s, 1) if total_s else None,
             "phases_ms": {name: round(1000 * s, 3) for name, s in numbers.phases_s.items()},
         }
@@ -297,17 +289,17 @@ def _steps(samples: deque[Sample]) -> list[tuple[Sample, Sample]]:
     return [(then, now) for then, now in pairwise(samples.copy()) if now.at_s > then.at_s]
 
 
+def _same(one: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in names}
+
+
 def _transaction(at_s: float, settled: BatchResult) -> dict[str, Any]:
     phases_s = settled.phases_s
     return {
         "at": at_s,
-        "outcome": settled.outcome,
-        "attempt": settled.attempt,
-        "records": settled.records,
+        **_same(settled, "outcome", "attempt", "records"),
         "outputs": sum(settled.outputs.values()),
-        "duplicates": settled.duplicates,
-        "filtered": settled.filtered,
-        "dead_letters": settled.dead_letters,
+        **_same(settled, "duplicates", "filtered", "dead_letters"),
         "duration_ms": round(1000 * sum(phases_s.values()), 3),
         "phases_ms": {phase: round(1000 * each_s, 3) for phase, each_s in phases_s.items()},
     }
@@ -360,7 +352,7 @@ def _mine(health: Health, where: TopicPartition, now_s: float) -> dict[str, Any]
         if one is None
         else _row(one, now_s)
     )
-    row["stuck"] = None if stuck is None else {"offset": stuck.offset, "reason": stuck.reason}
+    row["stuck"] = None if stuck is None else stuck._asdict()
     if health.kept is not None:
         row["held_by"] = "state" if where in health.kept.restoring else None
     return row

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, functions as f
+from pyspark.sql import DataFrame, SparkSession, functions as f
 
 from hapax.cluster.lag import GroupProgress
 from hapax.cluster.micro_batches import Numbers
@@ -27,7 +27,6 @@ from hapax.processing.transform import imported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from hapax.cluster.micro_batches import Marker
@@ -45,9 +44,25 @@ _INPUT, _UNTIMED = "hapax_input", "untimed"
 """What is observed of the input: records that have no timestamp, which Spark reads as 1969."""
 _SETTING = "HAPAX_SPARK__DATAFRAME"
 _OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
-_DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "failOnDataLoss")
+_LOST = {
+    "records that the checkpoint points to are no longer in the log": (
+        "KAFKA_DATA_LOSS",
+        "OffsetOutOfRangeException",
+        "failOnDataLoss",
+    ),
+    "a file of the checkpoint is cut": ("Incomplete log file", "Failed to read log file"),
+}
+"""What a query cannot continue after, by what Spark says of it."""
+_ADVICE = re.compile(r" ?If you don't want [^.]*failOnDataLoss[^.]*\.")
+"""Of an option that is not the user's."""
+_CONTINUE = "docs/dataframes.md, section Stops, describes how to continue"
 _PLANNING = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets")
 _REASON_CHARS_MAX = 600
+_EARLY = (
+    "Spark has not started when the module is imported: build columns inside the function, and give"
+    " a UDF its type as an object, udf(StringType()), not as text"
+)
+_OWN = "leave that out; the DataFrame that the function gets has the session, records.sparkSession"
 _OUTPUT_MODE = "STREAMING_OUTPUT_MODE"
 FINAL_ROWS = (
     ". A topic takes rows that are final: give what is aggregated a watermark (withWatermark), and"
@@ -65,7 +80,17 @@ DEATHS = (PySparkException, Py4JError, ConnectionError)
 def load_pipeline(name: str) -> Pipeline:
     """Import ``package.module:function``; raise ConfigurationError saying what is wrong."""
     setting, (module_name, _, attribute) = f"{_SETTING}={name}", name.partition(":")
-    function: Pipeline | None = getattr(imported(setting, module_name), attribute, None)
+    alone = SparkSession.getActiveSession() is None
+    try:
+        module = imported(setting, module_name)
+    except ConfigurationError as error:
+        if isinstance(error.__cause__, PySparkException | AssertionError):
+            raise ConfigurationError([*error.problems, _EARLY]) from error
+        raise
+    if alone and SparkSession.getActiveSession() is not None:
+        problem = f"{setting} starts Spark while it is imported: {_OWN}"
+        raise ConfigurationError([problem])
+    function: Pipeline | None = getattr(module, attribute, None)
     if not callable(function):
         raise ConfigurationError([f"{setting}: {module_name} has no function {attribute}"])
     return function
@@ -246,11 +271,9 @@ def died(error: Exception) -> StopError:
         if isinstance(kind, type) and issubclass(kind, StopError):
             return kind(ours[2])
         return StopError(f"the query died: {ours[2]}")
-    if any(sign in text for sign in _DATA_LOSS):
-        return PositionLostError(
-            f"records that the checkpoint points to are no longer in the log: {_line(error)}."
-            " docs/dataframes.md, section Stops, describes how to continue"
-        )
+    for what, signs in _LOST.items():
+        if any(sign in text for sign in signs):
+            return PositionLostError(f"{what}: {_ADVICE.sub('', _line(error))}. {_CONTINUE}")
     return StopError(f"the query died: {_line(error)}")
 
 
@@ -296,6 +319,15 @@ def compare(
 ) -> None:
     query, topics = checkpoint.query_id(), settings.input.topics
     check_checkpoint(settings, query, marker)
+    known = None if query is None else checkpoint.logs()
+    gone = sorted({*known.topics, *known.epochs} - {*topics}) if known else ()
+    if gone:
+        # Spark would keep a plan without them, and fail with it at each start that has them again.
+        problem = (
+            f"HAPAX_INPUT__TOPICS lacks {', '.join(gone)}, of which the checkpoint has offsets:"
+            " name all of its topics; to read fewer of them, see docs/dataframes.md, section Stops"
+        )
+        raise ConfigurationError([problem])
     if query is None:  # it has no offsets, whatever a start before this one has kept
         logs = lookup.look(topics)
     else:
