@@ -325,6 +325,22 @@ def test_rows_are_summed_up_by_topic():
     }
 
 
+def test_what_one_topic_gets_is_not_asked_of_another():
+    rows = rows_of(
+        value=pa.array(["a", "abc"]),
+        topic=pa.array([None, "wide"]),
+        partition=pa.array([0, 7], pa.int32()),
+    )
+    found = needs(rows)
+    assert (found["out"].partition_max, found["out"].bytes_max) == (0, 1)
+    assert (found["wide"].partition_max, found["wide"].bytes_max) == (7, 3)
+
+
+def test_an_empty_topic_is_refused():
+    with pytest.raises(StopError, match="empty topic; null stands for out"):
+        needs(rows_of(value=pa.array(["a", "b"]), topic=pa.array(["", None])))
+
+
 def test_rows_are_asked_for_their_earliest_and_latest_timestamp():
     times = pa.array([7_000, None, 3_000, -5_000], pa.timestamp("us", "UTC"))
     found = needs(rows_of(value=pa.array(["a"] * 4), timestamp=times))["out"]
