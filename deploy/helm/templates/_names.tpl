@@ -36,6 +36,13 @@ labels:
   {{- include "hapax.labels" . | nindent 2 }}
 {{- end }}
 
+{{- /* The same for what an operator finds by labels of its own: .root and .labels. */ -}}
+{{- define "hapax.found" -}}
+name: {{ include "hapax.name" .root }}
+labels:
+  {{- mergeOverwrite (include "hapax.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
+{{- end }}
+
 {{- define "hapax.image" -}}
 {{- with .Values.image -}}
 {{- with $.Values.global.imageRegistry | default .registry }}{{ . }}/{{ end -}}
