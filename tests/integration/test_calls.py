@@ -104,33 +104,17 @@ def test_calls_of_one_key_never_overlap_and_those_of_several_do(stamped, stamps,
     assert 1 < stamps.together_most() <= int(EVERY_FORM[form][1])
 
 
-def test_one_at_a_time_calls_of_several_keys_do_not_overlap_either(stamped, stamps):
-    stamped.write(*keyed(100))
-    stamped.run_to_end(**given("coroutine in series"))
-    assert len(stamps.calls()) == 100
-    assert stamps.together_most() == 1
-
-
 @pytest.mark.parametrize("form", ["threads", "coroutine"])
-def test_functions_that_do_not_care_for_keys_are_called_at_once_and_outputs_keep_their_order(
-    stamped, stamps, form
+@pytest.mark.parametrize(("key", "order"), [(b"key", "none"), (None, "key")])
+def test_records_that_no_key_orders_are_called_at_once_and_outputs_keep_their_order(
+    stamped, stamps, form, key, order
 ):
     """One key alone: in series it would have no overlaps."""
-    stamped.write(*(Given(b"%d" % number, b"key", partition=0) for number in range(200)))
-    stamped.run_to_end(**given(form), CALL__ORDER="none")
-    assert [int(each.value or b"") for each in stamped.outputs()] == list(range(200))
-    assert len(stamps.called()) == len(set(stamps.called())) == 200
-    assert stamps.together_most() > 4
-
-
-@pytest.mark.parametrize("form", ["threads", "coroutine"])
-def test_records_without_a_key_are_called_at_once_and_outputs_keep_their_order(
-    stamped, stamps, form
-):
-    stamped.write(*(Given(b"%d" % number, partition=0) for number in range(200)))
-    stamped.run_to_end(**given(form))
-    assert sorted(source(each) for each in stamped.outputs()) == list(range(200))
+    stamped.write(*(Given(b"%d" % number, key, partition=0) for number in range(200)))
+    stamped.run_to_end(**given(form), CALL__ORDER=order)
+    assert sorted(int(each.value or b"") for each in stamped.outputs()) == list(range(200))
     assert in_order(stamped.outputs())
+    assert len(stamps.called()) == len(set(stamps.called())) == 200
     assert stamps.together_most() > 4
 
 
@@ -175,25 +159,6 @@ def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_let
     assert in_order(stamped.outputs())
     once = [place for place in set(stamps.called()) if stamps.called().count(place) == 1]
     assert len(once) >= RECORDS - len(wrong), "a sound answer is kept"
-
-
-def test_a_list_function_that_raises_is_halved_until_the_culprit_is_alone(stamped, stamps):
-    wrong = {7, 300}
-    records = keyed()
-    for number in wrong:
-        records[number] = records[number]._replace(headers=(("raise", b""),))
-    stamped.write(*records)
-    stamped.run_to_end(TRANSFORM=f"{MODULE}:raising_batch")
-    assert {int(each.value or b"") for each in stamped.dead()} == wrong
-    assert sorted(int(each.value or b"") for each in stamped.outputs()) == sorted(
-        set(range(RECORDS)) - wrong
-    )
-    assert in_order(stamped.outputs())
-    alone = {call.places for call in stamps.calls() if len(call.places) == 1}
-    dead = {
-        (int(header(each, "hapax-source").split("/")[1]), source(each)) for each in stamped.dead()
-    }
-    assert {(place,) for place in dead} <= alone
 
 
 def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(stamped):
@@ -518,18 +483,3 @@ def test_a_setup_that_raises_leaves_with_2_before_anything_is_read(of_ten, name)
     words = ["HAPAX_TRANSFORM", "ConnectionError: the model is away"]
     refused(of_ten, 2, *words, TRANSFORM=f"{MODULE}:{name}")
     assert untouched(of_ten)
-
-
-def test_a_list_of_another_length_is_halved_like_one_that_raised(of_ten):
-    """One answer is missing where there are several: alone each record has its own."""
-    of_ten.run_to_end(TRANSFORM=f"{MODULE}:short")
-    assert sorted(each.value or b"" for each in of_ten.outputs()) == [given.value for given in TEN]
-    assert of_ten.dead() == []
-
-
-def test_a_list_that_is_always_too_long_makes_dead_letters_that_say_so(of_ten):
-    of_ten.run_to_end(TRANSFORM=f"{MODULE}:long", DEAD_LETTER__RATE_MAX="1")
-    assert of_ten.outputs() == []
-    errors = {header(each, "hapax-error") for each in of_ten.dead()}
-    assert len(of_ten.dead()) == 10
-    assert all("2" in error and "1" in error for error in errors), errors

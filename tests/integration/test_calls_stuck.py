@@ -267,23 +267,6 @@ def test_a_record_that_kills_its_process_is_found_though_loading_takes_longer_th
     assert [one.value for one in killing.dead()] == [b"segfault"]
 
 
-def test_a_coroutine_that_holds_the_loop_is_late_and_those_that_wait_alongside_are_not(route):
-    route.write(slow(4, "block-s"), *(slow(1) for _ in range(20)))
-    worker = route.run_to_end(
-        TRANSFORM=f"{MODULE}:coroutine",
-        CALL__CONCURRENCY="32",
-        CALL__TIMEOUT="2s",
-        CALL__ORDER="none",
-        DEAD_LETTER__RATE_MAX="1",
-    )
-    (letter,) = route.dead()
-    assert dict(letter.headers)["hapax-source"] == f"{route.source}/0/0".encode()
-    assert "timeout" in header(letter, "hapax-error").lower()
-    assert len(route.outputs()) == 20
-    (line,) = worker.lines("event_loop_blocked")
-    assert (line["level"], line["record"]) == ("warning", f"{route.source}/0/0")
-
-
 @pytest.mark.parametrize("size", [20_000, 10], ids=["inputs", "outputs"])
 def test_one_slow_call_does_not_stop_other_partitions_and_what_waits_for_it_is_bounded(route, size):
     """Records of 20 kB, or of 10 bytes with outputs of 100 kB."""

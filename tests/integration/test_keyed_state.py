@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.processing.state import prefix_of
@@ -228,29 +227,6 @@ def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sente
     worker = route.worker()
     worker.ends_with(2)
     assert sentence in worker.text()
-
-
-def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end()
-    route.write(*keyed(KEYS, KEYS))
-    worker = route.worker(TRANSFORM=f"{MODULE}:fill")
-    worker.ends_with(2)
-    assert "is not what the transform expects" in worker.text()
-    route.run_to_end()
-    whole(route, 2 * KEYS)
-
-
-def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    for partition in range(PARTITIONS):
-        Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app}).commit(
-            offsets=[TopicPartition(route.source, partition, 0)], asynchronous=False
-        )
-    worker = route.worker(GROUP__MEMBERSHIP="dynamic")
-    worker.ends_with(6)
-    assert "the state has changes of record" in worker.text()
 
 
 def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(

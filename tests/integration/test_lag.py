@@ -248,13 +248,6 @@ def test_nothing_is_known_any_more_of_a_topic_that_was_recreated(stage, unique):
     assert seen(probe) == [(5, 5, 0)]
 
 
-def test_a_group_without_an_offset_has_none_or_all_before_it(stage, unique):
-    topic = unique("new")
-    stage.create(topic, 2)
-    stage.committed(topic, 7)
-    assert seen(probe_of(stage, topic)) == [(0, 7, 0), (0, 0, 0)]
-
-
 def lags(port: int, group: str) -> dict[str, list[float]]:
     """Return by metric its values for a group, in the order of partitions; none: no series."""
     try:

@@ -101,17 +101,6 @@ def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(route, re
     assert worker.terminate() == 0
 
 
-def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(route, registry):
-    registry.status = 401
-    worker = route.worker("w-0")
-    worker.ends_with(3)
-    registry.status = None
-    registry.schemas.clear()
-    worker = route.worker("w-1", REGISTRY__CACHE=None)
-    worker.ends_with(2)
-    assert f"{route.target}-value" in worker.text()
-
-
 def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_an_outage(registry):
     known = registry.add("orders-value", ORDER)
     new = registry.add("orders-value", WIDER)

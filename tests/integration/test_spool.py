@@ -137,11 +137,6 @@ def test_threads_and_coroutines_share_a_publisher(stage):
         assert own == [b"%d-%d" % (name, number) for number in range(20)]
 
 
-def test_a_second_publisher_of_the_folder_is_refused_with_the_pid_of_the_first(stage):
-    with stage.publisher(), pytest.raises(publish.SpoolOwnedError, match=r"pid \d+"):
-        stage.publisher()
-
-
 def test_a_copied_folder_is_refused_and_adopted_only_where_it_agrees_with_its_marker(
     stage, tmp_path
 ):
