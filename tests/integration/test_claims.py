@@ -262,16 +262,6 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
     assert '"claims_taken_over"' in worker.text()
 
 
-def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_them(uncreated):
-    uncreated.create()
-    uncreated.write(event("e"))
-    claimed_then_killed(uncreated, "e")
-    uncreated.write(event("e"))
-    uncreated.sandbox.delete_records(uncreated.source, 0, 1)
-    uncreated.worker().ends_with(6)
-    assert uncreated.committed()[0] == 0
-
-
 def test_an_owner_that_is_there_still_makes_a_duplicate(uncreated):
     uncreated.create()
     uncreated.write(event("e"))

@@ -99,19 +99,6 @@ def test_a_restart_with_its_disk_reads_no_more_than_what_the_kill_has_left(route
     whole(route, 2 * RECORDS)
 
 
-def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path):
-    route.worker("w-0", STATE__DIR=str(tmp_path / "w-0"))
-    route.write(*keyed(0, RECORDS // 2))
-    route.await_outputs(RECORDS // 10)
-    second = route.worker("w-1", STATE__DIR=str(tmp_path / "w-1"))
-    await_(lambda: second.lines("state_restored"), what=second.text)
-    route.write(*keyed(RECORDS // 2, RECORDS // 2))
-    route.await_outputs(RECORDS // 2 + RECORDS // 10)
-    assert second.terminate() == 0
-    route.await_lag_0()
-    whole(route, RECORDS)
-
-
 def several(route_of, counts: Sequence[int]) -> tuple[PipelineUnderTest, list[str]]:
     """Return a pipeline of two inputs with so many partitions, and their names."""
     route = route_of(PARTITIONS, TRANSFORM=f"{MODULE}:count", **TOGETHER)

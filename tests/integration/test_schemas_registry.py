@@ -9,7 +9,6 @@ from typing import Any
 import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -80,18 +79,6 @@ def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_t
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
     with pytest.raises(SandboxError, match="registry=True"):
         _ = Sandbox().registry
-
-
-def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(route, client):
-    write = AvroSerializer(client, json.dumps(ORDER))
-    context = SerializationContext(route.source, MessageField.VALUE)
-    route.write(*(write({"id": i, "name": "a"}, context) or b"" for i in range(5)))
-    route.run_to_end()
-    read = AvroDeserializer(client)
-    context = SerializationContext(route.target, MessageField.VALUE)
-    found = [read(one.value, context) for one in route.outputs()]
-    assert sorted(one["total"] for one in found) == [0, 2, 4, 6, 8]
-    assert route.dead() == []
 
 
 def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(

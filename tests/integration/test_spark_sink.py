@@ -207,21 +207,6 @@ def test_rows_wait_in_files_when_they_are_many_and_the_files_go(spark, stage):
     assert list(spool.iterdir()) == []
 
 
-@pytest.mark.row("SP26")
-@pytest.mark.parametrize(
-    ("expression", "complaint"),
-    [
-        ("offset", "column offset is no part of a Kafka record: drop it"),
-        ("1 AS key", "column key is int and must be binary or string: cast it"),
-    ],
-)
-def test_other_columns_are_refused(spark, stage, expression, complaint):
-    frame = records(spark, stage.servers, stage.given).selectExpr("value", expression)
-    stage.write(b"a")
-    with pytest.raises(StreamingQueryException, match=complaint):
-        run(frame, stage.servers, stage.out, stage.checkpoint)
-
-
 def test_options_are_those_of_sparks_own_sink_where_the_sink_is_registered_as_spark_does_it(
     spark, stage
 ):
