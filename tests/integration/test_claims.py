@@ -262,16 +262,6 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
     assert '"claims_taken_over"' in worker.text()
 
 
-def test_an_owner_that_is_there_still_makes_a_duplicate(uncreated):
-    uncreated.create()
-    uncreated.write(event("e"))
-    claimed_then_killed(uncreated, "e")
-    uncreated.write(event("e", partition=1))
-    uncreated.run_to_end()
-    (output,) = uncreated.outputs()
-    assert dict(output.headers)["hapax-source"] == f"{uncreated.source}/0/0".encode()
-
-
 def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
     uncreated, monkeypatch
 ):

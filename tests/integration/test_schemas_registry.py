@@ -1,12 +1,9 @@
 """A real registry around a real worker: killed under load, frozen, beside the official serdes."""
 
 import json
-import subprocess
-import sys
 import time
 from typing import Any
 
-import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -16,7 +13,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.at_work import await_told
 from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
-from tests.kit.managed_process import child
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
@@ -220,18 +216,3 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
     route.await_lag_0()
     assert [one.value for one in route.dead()] == [denied]
     assert worker.terminate() == 0
-
-
-@at_length
-@pytest.mark.rounds
-def test_a_killed_command_leaves_no_registry_behind():
-    start = "from hapax.commands.sandbox import app; app()"
-    words = [sys.executable, "-c", start, "up", "--no-redis", "--registry", "--json"]
-    with child(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:
-        url = json.loads(command.stdout.readline())["HAPAX_REGISTRY__URL"]
-        with SchemaRegistryClient({"url": url}) as client:
-            assert client.get_subjects() == []
-        servers = psutil.Process(command.pid).children(recursive=True)
-        assert any("apicurio" in " ".join(one.cmdline()) for one in servers)
-        command.kill()
-    assert psutil.wait_procs(servers, timeout=60)[1] == []

@@ -157,16 +157,6 @@ def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(spark, stage
     assert stage.values() == [b"a", b"b"]
 
 
-def test_a_marker_that_is_gone_stops_the_query(spark, stage):
-    stage.write(b"a")
-    stage.run(spark)
-    topics.delete_group(stage.servers, f"{stage.out}--sink")
-    stage.write(b"b")
-    with pytest.raises(StreamingQueryException, match="it expired while the query was stopped"):
-        stage.run(spark)
-    assert stage.values() == [b"a"]
-
-
 @pytest.mark.row("SP22")
 def test_all_columns_arrive_as_they_are(spark, stage):
     headers = (("a", b"\x00\xff"), ("b", None), ("a", b""))
