@@ -81,14 +81,6 @@ def test_a_claim_with_our_own_coordinates_is_processed_again(store):
         assert store.claim(ids(3), records(3), {}) == {}
 
 
-def test_the_same_id_at_other_coordinates_names_its_owner(store):
-    store.claim(ids(3), records(3, partition=4, at=7), {})
-    assert store.claim([b"event-9", b"event-1", b"event-2"], records(3, at=100), {}) == {
-        1: Coordinates("orders", 4, 8),
-        2: Coordinates("orders", 4, 9),
-    }
-
-
 @pytest.mark.parametrize(
     "other",
     [

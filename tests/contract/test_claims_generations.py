@@ -174,17 +174,6 @@ def test_what_is_claimed_after_a_store_was_emptied_is_claimed_in_its_new_epoch(s
     assert claimed(server) == {1: 50}
 
 
-def test_the_digest_of_an_id_is_another_in_each_epoch(server):
-    """So that no sender can choose ids whose digests are alike for the server."""
-    found = []
-    for _ in range(2):
-        bare(server.url).claim([b"x"], records(1), {})
-        [fields] = live(server).values()
-        found += [*fields]
-        server.flush()
-    assert found[0] != found[1]
-
-
 def test_control_where_the_generation_before_is_not_asked_a_duplicate_passes(server):
     all_of_them = "for age, generation in ipairs("
     store = mutate(

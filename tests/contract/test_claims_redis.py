@@ -90,12 +90,6 @@ def test_a_script_that_redis_forgot_is_loaded_again(server):
     assert store.claim([b"x"], records(1, at=1), {}) == FIRST
 
 
-def test_two_apps_know_nothing_of_each_other(server):
-    bare(server.url, app="shop").claim([b"x"], records(1), {})
-    assert bare(server.url, app="bank").claim([b"x"], records(1, at=1), {}) == {}
-    assert {META.encode(), b"hapax:{bank}:claims"} < set(admin(server).keys())
-
-
 def test_ten_thousand_ids_are_one_round_trip(server):
     store = claimed_x(server.url)
     admin(server).config_resetstat()

@@ -453,18 +453,6 @@ def test_a_task_that_was_fenced_meanwhile_says_so(app, monkeypatch):
     assert (app.values(), app.committed()) == ([], {0: 0})
 
 
-@pytest.mark.row("SP12")
-def test_offsets_that_were_set_back_stop_the_service(app):
-    write(app, *TEN)
-    app.commit({(app.input, 0): 2})
-    plan = app.plan(app.member(), starts={(app.input, 0): 6})
-    report = app.run(plan)
-    assert isinstance(report.error, StopError)
-    assert report.error.exit_code is ExitCode.POSITION_LOST
-    assert "2" in str(report.error)
-    assert app.values() == []
-
-
 def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):
     from hapax.kafka.produce.transaction import KafkaTransaction  # noqa: PLC0415 - patched here
 

@@ -116,34 +116,6 @@ def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(rea
     assert (values(ready), ready.committed()) == ([b"a", b"b"], {(ready.topic, 0): 3})
 
 
-def test_a_successor_fences_its_predecessor_and_undoes_what_it_left(ready):
-    begin(ready, b"never")
-    ready.transaction.send_offsets({(ready.topic, 0): 10})
-    successor = ready.twin()
-    successor.open()
-    assert ready.source.committed([(ready.topic, 0)]) == {(ready.topic, 0): None}
-    with pytest.raises(ProducerDeadError) as caught:
-        ready.transaction.commit()
-    assert caught.value.fenced
-    successor.begin()
-    successor.send([message(ready, b"a")])
-    successor.send_offsets({(ready.topic, 0): 1})
-    successor.commit()
-    assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
-
-
-def test_a_fenced_producer_that_opens_again_goes_on(ready):
-    ready.twin().open()
-    with pytest.raises(ProducerDeadError) as caught:  # noqa: PT012 - which call tells is open
-        begin(ready, b"never")
-        commit(ready, 10)
-    assert caught.value.fenced
-    ready.transaction.open()
-    begin(ready, b"a")
-    commit(ready, 1)
-    assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
-
-
 def test_a_transaction_is_as_old_as_its_begin(ready):
     begin(ready, b"a")
     young_s = ready.transaction.age_s

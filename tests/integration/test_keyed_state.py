@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.processing.state import prefix_of
@@ -98,19 +97,6 @@ def test_a_restart_with_its_disk_reads_no_more_than_what_the_kill_has_left(route
     worker = route.run_to_end(**settings)
     assert [line["changes"] for line in worker.lines("state_restored")] in ([], [0] * PARTITIONS)
     whole(route, 2 * RECORDS)
-
-
-def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path):
-    route.worker("w-0", STATE__DIR=str(tmp_path / "w-0"))
-    route.write(*keyed(0, RECORDS // 2))
-    route.await_outputs(RECORDS // 10)
-    second = route.worker("w-1", STATE__DIR=str(tmp_path / "w-1"))
-    await_(lambda: second.lines("state_restored"), what=second.text)
-    route.write(*keyed(RECORDS // 2, RECORDS // 2))
-    route.await_outputs(RECORDS // 2 + RECORDS // 10)
-    assert second.terminate() == 0
-    route.await_lag_0()
-    whole(route, RECORDS)
 
 
 def several(route_of, counts: Sequence[int]) -> tuple[PipelineUnderTest, list[str]]:
@@ -228,29 +214,6 @@ def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sente
     worker = route.worker()
     worker.ends_with(2)
     assert sentence in worker.text()
-
-
-def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end()
-    route.write(*keyed(KEYS, KEYS))
-    worker = route.worker(TRANSFORM=f"{MODULE}:fill")
-    worker.ends_with(2)
-    assert "is not what the transform expects" in worker.text()
-    route.run_to_end()
-    whole(route, 2 * KEYS)
-
-
-def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    for partition in range(PARTITIONS):
-        Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app}).commit(
-            offsets=[TopicPartition(route.source, partition, 0)], asynchronous=False
-        )
-    worker = route.worker(GROUP__MEMBERSHIP="dynamic")
-    worker.ends_with(6)
-    assert "the state has changes of record" in worker.text()
 
 
 def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(

@@ -232,15 +232,6 @@ def test_a_topic_that_is_not_there_is_named(two_partitions):
     assert done.stderr == "topic no-such-topic does not exist or may not be read\n"
 
 
-def test_what_was_deleted_before_it_was_read_is_called_lost(two_partitions, sandbox):
-    two_partitions.write(Given(b"1", partition=0))
-    ran(two_partitions)
-    two_partitions.write(*(Given(b"2", partition=0) for _ in range(4)))
-    sandbox.delete_records(two_partitions.source, 0, before_offset=3)
-    first, _ = Desk(two_partitions).ask("offsets")["partitions"]
-    assert first | {"committed": 1, "log_start": 3, "lost": 2, "lag": 2} == first
-
-
 def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(two_partitions):
     desk = Desk(two_partitions)
     command = [sys.executable, "-m", "hapax", "offsets", "--watch", "--interval", "200ms", "--json"]

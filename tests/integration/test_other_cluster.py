@@ -14,7 +14,6 @@ from hapax.core.headers import SOURCE, coordinates
 from hapax.core.ports import silent
 from hapax.core.records import Record
 from hapax.operations.offsets import translated
-from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
@@ -348,23 +347,6 @@ def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
     looped = [line["looped"] for line in worker.lines("transaction_committed")]
     assert sum(map(int, map(str, looped))) == 30
     assert len(mirror.inputs()) == 30
-
-
-def test_what_a_function_makes_of_mirrored_records_is_sent_back(sandbox, other, mirror, tmp_path):
-    mirror.write(*given(30), Given(b"", headers=(("raise", b""),)))
-    mirror.run_to_end()
-    back = Mirror(other, sandbox, tmp_path, partitions=3)
-    sandbox.create_topics(SandboxTopic(back.target, 3), SandboxTopic(back.dead_letters, 1))
-    try:
-        worker = back.run_to_end(
-            INPUT__TOPICS=mirror.target,
-            TRANSFORM="tests.kit.orders:obey",
-            DEAD_LETTER__RATE_MAX="1",
-        )
-    finally:
-        back.close()
-    assert all(line["looped"] == 0 for line in worker.lines("transaction_committed"))
-    assert (len(back.outputs()), len(back.dead())) == (30, 1)
 
 
 def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read_next(mirror):

@@ -321,23 +321,6 @@ def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(opened
     assert cancelled == [0]
 
 
-@pytest.mark.parametrize("threads", [False, True])
-def test_a_call_that_asks_the_interpreter_to_exit_fails_its_record_alone(opened, *, threads):
-    def blocking(record: Record) -> Output:
-        if record.offset == 0:
-            raise SystemExit(3)
-        return Output(record.value)
-
-    async def waiting(record: Record) -> Output:
-        return blocking(record)
-
-    function = blocking if threads else waiting
-    calls, made = opened(function, concurrency=2, attempts_max=1), records(3)
-    calls.start(made)
-    results = done(calls, made)
-    assert [isinstance(result, Failure) for result in results] == [True, False, False]
-
-
 class Client:
     """A transform that is opened once and closed once."""
 
