@@ -57,12 +57,10 @@ class _Campaign:
         self._examples: dict[str, list[str]] = {}
         self._run = Run(
             name=plan.name,
-            kind=plan.kind,
             engine=plan.engine,
             seed=plan.seed,
             commit=machine.commit(),
             began=datetime.now(UTC).isoformat(timespec="seconds"),
-            expected=plan.expected,
         )
 
     def run(self) -> Run:
