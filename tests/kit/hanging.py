@@ -24,9 +24,9 @@ _ADMINISTRATOR = "__admin_client"
 """Brokers let a client of this name write to topics of their own."""
 
 
-def hang(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
-    """Leave a transaction of one record open; the broker must not verify."""
-    _append(bootstrap, (topic, partition), _batch((producer_id, 0), None, b"hidden"))
+def hang(bootstrap: str, topic: str, producer_id: int) -> None:
+    """Leave a transaction of one record open in partition 0; the broker must not verify."""
+    _append(bootstrap, (topic, 0), _batch((producer_id, 0), None, b"hidden"))
 
 
 def hang_offset(bootstrap: str, holder: tuple[int, int], *, offset: int) -> int:
