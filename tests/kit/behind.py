@@ -12,7 +12,7 @@ from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import Sandbox, jars, machine
 from tests.kit import topics
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.commands import output_of
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
@@ -139,7 +139,7 @@ def recreated(stage: Stage, topic: str) -> None:
     stage.create(topic)
     stage.committed(topic, 20)
     stage.commit(topic, {0: 21})
-    delete_from(stage.servers, topic)
+    delete_topic(stage.servers, topic)
     stage.create(topic)
     stage.committed(topic, 3)
     stage.aborted(topic, 2)
