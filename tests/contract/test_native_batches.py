@@ -17,7 +17,7 @@ from hapax.kafka.native import record_path
 from hapax.kafka.properties import consumer_properties
 from hapax.processing.plan import Destinations, Planner
 from hapax.sandbox import Sandbox
-from tests.kit.parts import MachineClock, Quiet, settings_of
+from tests.kit.parts import Quiet, settings_of
 from tests.kit.rulebook_kafka import KafkaTopics
 from tests.kit.topics import Given, produce
 from tests.kit.worlds import BYTES_MAX, KafkaWorld, consumer_of, joined, take
@@ -68,7 +68,7 @@ class Group(KafkaTopics):
             [self.topic],
             start="earliest",
             logger=Quiet(),
-            clock=MachineClock(),
+            clock=time,
             watch=lambda _call: nullcontext(),
             native=record_path(settings).path,
         )

@@ -304,7 +304,7 @@ def test_attempts_that_are_refused_suspect_nothing_of_what_the_first_of_them_has
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
     for value in (b"a", b"b", b"c"):
         write(app, value)
-    damage(sandbox, app.input, 0, 1)
+    damage(sandbox, app.input, 1)
     report = app.run(app.plan(app.member(), duration_s=3.0))
     assert [(where, one.offset) for where, one in report.stuck.items()] == [((app.input, 0), 1)]
     assert (app.values(), app.committed()) == ([b"A"], {0: 1})

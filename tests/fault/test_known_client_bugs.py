@@ -24,8 +24,8 @@ def world(sandbox):
     world.close()
 
 
-def client_of(route: PipelineUnderTest, instance: str = "w-0") -> str:
-    return f"{route.app}-{instance}"
+def client_of(route: PipelineUnderTest) -> str:
+    return f"{route.app}-w-0"
 
 
 @pytest.mark.row("KAFKA-9079")

@@ -297,11 +297,11 @@ def spoil(route: PipelineUnderTest, sandbox: Sandbox, kind: str, at: int = 2) ->
     """Write a set of three records that begins ``at`` 0 or 2, and spoil it."""
     write_set(route, 300_000 if kind == "bomb" else 150, before=at)
     if kind == "bomb":
-        assert bomb(sandbox, route.source, 0, at, BOMB) < 100_000
+        assert bomb(sandbox, route.source, at, BOMB) < 100_000
         return
-    damage(sandbox, route.source, 0, at, codec=kind == "codec")
+    damage(sandbox, route.source, at, codec=kind == "codec")
     if kind != "checksum":
-        reseal(sandbox, route.source, 0, at)
+        reseal(sandbox, route.source, at)
 
 
 def found_values(route: PipelineUnderTest) -> set[bytes]:
@@ -364,11 +364,11 @@ def test_skipped_by_the_command_the_partition_goes_on(stuck, sandbox):
 def test_a_set_that_is_whole_again_is_read(stuck, sandbox):
     """As when a replica that has it whole becomes the leader."""
     write_set(stuck)
-    damage(sandbox, stuck.source, 0, 2, codec=True)
+    damage(sandbox, stuck.source, 2, codec=True)
     port = free_port()
     worker = stuck.worker(TELEMETRY__PORT=str(port))
     await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
-    damage(sandbox, stuck.source, 0, 2, codec=True, number=1)
+    damage(sandbox, stuck.source, 2, codec=True, number=1)
     await_(lambda: b"f" in found_values(stuck), 30, worker.text)
     assert found_values(stuck) == {b"a", b"b", b"c" * 50, b"d" * 50, b"e" * 50, b"f", b"other"}
     await_(lambda: ask(port, "/readyz")[0] == 200, 10, worker.text)
@@ -399,7 +399,7 @@ def test_the_end_of_a_damaged_set_is_found_before_another_one_and_at_the_end(stu
         for _ in range(count):
             producer.produce(stuck.source, b"x" * 200, b"k", 0)
         assert producer.flush(30) == 0
-        damage(sandbox, stuck.source, 0, firsts[-1])
+        damage(sandbox, stuck.source, firsts[-1])
         firsts.append(firsts[-1] + count)
     settings, end = settings_of(stuck), firsts[-1]
     for first, beyond in pairwise(firsts):

@@ -14,7 +14,7 @@ from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.processing.state import prefix_of
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
@@ -222,7 +222,7 @@ def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_com
     settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
     route.write(*keyed(0, 2 * KEYS))
     route.run_to_end(**settings)
-    delete_from(route.bootstrap, f"{route.app}-state")
+    delete_topic(route.bootstrap, f"{route.app}-state")
     stateful(route, PARTITIONS)
     worker = route.worker(**settings)
     worker.ends_with(6)
@@ -301,7 +301,7 @@ def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_
     assert found.exit_code == 1
     assert "1 are not what the input asks for" in found.stdout
     assert "b'key-1' 'count'" in found.stdout
-    delete_from(route.bootstrap, route.target)
+    delete_topic(route.bootstrap, route.target)
     route.sandbox.create_topic(route.target)
     assert f"BROKEN: {2 * KEYS + KEYS // 2} missing" in desk.type("audit", "--state").stdout
 

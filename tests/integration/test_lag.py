@@ -16,7 +16,7 @@ from hapax.kafka.read.lag_probe import ReaderLagProbe
 from hapax.kafka.read.range_reader import count_records
 from hapax.operations.offsets import READ_MAX
 from hapax.sandbox import Sandbox
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.behind import MANY, SITUATIONS, Behind, Stage, counted_by_java, some
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -239,7 +239,7 @@ def test_nothing_is_known_any_more_of_a_topic_that_was_recreated(stage, unique):
     stage.commit(topic, {0: 5})
     probe = probe_of(stage, topic)
     assert seen(probe) == [(25, 25, 0)]
-    delete_from(stage.servers, topic)
+    delete_topic(stage.servers, topic)
     stage.create(topic)
     stage.committed(topic, 10)
     stage.aborted(topic, 6)

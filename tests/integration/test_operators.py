@@ -64,7 +64,7 @@ def damaged(route: PipelineUnderTest, sandbox: Sandbox, *, codec: bool = False) 
         producer.produce(route.source, name * 50, b"k", 0)
     assert producer.flush(30) == 0
     route.write(named("f"))
-    damage(sandbox, route.source, 0, 2, codec=codec)
+    damage(sandbox, route.source, 2, codec=codec)
 
 
 def test_records_that_are_passed_lose_their_claims_so_that_a_repeat_of_them_is_processed(dynamic):

@@ -260,7 +260,7 @@ def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothi
 def test_an_input_topic_that_was_recreated_stops_with_6(mirror):
     mirror.write(*given(30))
     mirror.run_to_end()
-    delete_topic(mirror, mirror.source)
+    delete_topic(mirror.bootstrap, mirror.source)
     mirror.sandbox.create_topic(mirror.source, 3)
     mirror.write(*given(60))
     refused(mirror, 6, "a topic that was deleted")
@@ -313,7 +313,7 @@ def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(mirror,
     worker = at_work(mirror.worker("w-0"))
     await_mirrored(mirror)
     if struck == "recreated":
-        delete_topic(mirror, mirror.source)
+        delete_topic(mirror.bootstrap, mirror.source)
         mirror.sandbox.create_topic(mirror.source, 3)
         mirror.write(*given(60))
         words, most = (f"{mirror.source}/", "was deleted"), 10

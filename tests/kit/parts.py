@@ -17,11 +17,6 @@ from tests.kit.committing import Committing
 from tests.kit.managed_process import required
 
 
-class MachineClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
 class Quiet:
     """A logger for clients whose lines nobody reads."""
 
@@ -56,7 +51,7 @@ def source_of(settings: Settings, kind: type[Source], start: str = "") -> Source
         settings.input.topics,
         start=start or settings.input.start,
         logger=Quiet(),
-        clock=MachineClock(),
+        clock=time,
         watch=lambda _call: nullcontext(),
         native=record_path(settings).path,
     )
@@ -74,7 +69,7 @@ def transaction_of(
             deadline_s=8.0,
             native=record_path(settings).path,
         ),
-        clock=MachineClock(),
+        clock=time,
         forward=forward,
         watch=lambda _call: nullcontext(),
         **({} if met is None else {"meet_cluster": met.meet_cluster}),
