@@ -408,7 +408,7 @@ def test_the_memory_limit_follows_from_the_outputs_of_one_record(tmp_path, outpu
         ("{replicaCount: 2, settings: {HAPAX_SPARK__DATAFRAME: a:b}}", "and one pod; set it to 1"),
         ("settings: {HAPAX_ENGINE: spark}", "add -f values/spark.yaml"),
         (
-            "{autoscaling: {enabled: true, minReplicas: 0}, settings: {HAPAX_RETRY__LATER: OSError}}",
+            "{autoscaling: {enabled: true, minReplicas: 0}, settings: {HAPAX_RETRY__LATER: a}}",
             "later tries need 1",
         ),
     ],

@@ -24,7 +24,7 @@ Schema = dict[str, Any]
 
 # The manifests themselves say these: one port for probes, service and scrapes; one name per pod.
 OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT"})
-_EVERYWHERE: Final = {"enum": ["0.0.0.0", "::", ""]}
+_EVERYWHERE: Final = {"enum": ["0.0.0.0", "::", ""]}  # noqa: S104 - of a pod
 """Addresses at which probes and scrapes reach a pod; the second one where there is IPv6 alone."""
 _SELECTED: Final = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
 _LABELS: Final = (
