@@ -3,6 +3,7 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Outputs
 from tests.kit.worlds import BYTES_MAX, World, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]
@@ -19,7 +20,7 @@ def ready(world):
 
 def begin(world: World, *sent: bytes | None) -> None:
     world.transaction.begin()
-    world.transaction.send([message(world, value) for value in sent])
+    world.transaction.send(Outputs([message(world, value) for value in sent]))
 
 
 def commit(world: World, offset: int) -> None:
@@ -90,7 +91,7 @@ def test_a_message_too_large_to_send_is_named_and_nothing_of_its_batch_is_visibl
     ready.transaction.begin()
     messages = [message(ready, b"a"), message(ready, b"x" * (BYTES_MAX + 1)), message(ready, b"b")]
     with pytest.raises(BatchAbortedError) as caught:
-        ready.transaction.send(messages)
+        ready.transaction.send(Outputs(messages))
     assert caught.value.content
     assert caught.value.resolved
     assert set(caught.value.refused) == {1}

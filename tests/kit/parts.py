@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self, TypeVar
 
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Outputs
 from hapax.core.records import Message, Record
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
@@ -114,7 +114,7 @@ class Parts:
 
     def begin(self, batch: Batch) -> None:
         self.transaction.begin()
-        self.transaction.send([self.copy(record) for record in batch.records])
+        self.transaction.send(Outputs([self.copy(record) for record in batch.records]))
 
     def process(self, batch: Batch) -> None:
         self.begin(batch)

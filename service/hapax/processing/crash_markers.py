@@ -29,6 +29,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import CommittedMetadata, Mark
+from hapax.core.record_path import Batch
 from hapax.core.records import size_of_all
 from hapax.core.results import Failure
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll
+    from hapax.core.record_path import Preset, Results
     from hapax.core.records import Record, TopicPartition
     from hapax.core.results import Result
 
@@ -115,12 +117,11 @@ class Isolation:
         self._hung: set[TopicPartition] = set()
         self._at_once = at_once
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:
-            return self._transformer.apply_all(records, interrupt, preset)
+            return self._transformer.apply_all(batch, interrupt, preset)
+        records = batch.records
         results: list[Result | None] = []
         called = False
         while len(results) < len(records):
@@ -221,7 +222,7 @@ class Isolation:
         return results
 
     def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
-        return self._transformer.apply_all([record], interrupt, {})[0]
+        return self._transformer.apply_all(Batch([record]), interrupt, {})[0]
 
 
 def size_of_results(results: Sequence[Result | None]) -> int:

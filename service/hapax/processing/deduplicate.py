@@ -41,14 +41,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
+from hapax.core.record_path import ClaimRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.ports import Asked, Claims, Clock, OwnerLookup
-    from hapax.core.record_path import Batch
+    from hapax.core.record_path import Batch, Identified
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
-    from hapax.processing.identity import Identified, Identity
+    from hapax.processing.identity import Identity
 
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
@@ -273,15 +274,13 @@ class Claiming:
         """Let the claim travel; None: nothing to claim. The answer shows an outage."""
         if self._claims is None:
             return None
-        wanted: Sequence[int] = range(len(found.claims))
-        if not found.complete:
-            wanted = [index for index, claim in enumerate(found.claims) if claim]
+        wanted = batch.wanted(found.claims)
         if not wanted:
             return None
         if len(wanted) == len(batch.records):
-            asked = self._claims.ask(found.claims, batch.records, found.replays)
+            asked = self._claims.ask(batch.request(found))
         else:
-            asked = self._claims.ask(*_chosen(batch, found, wanted))
+            asked = self._claims.ask(ClaimRequest(*_chosen(batch, found, wanted)))
         asking = Asking(wanted, asked, batch, {})
         self._under_way.append(asking)
         return asking

@@ -51,6 +51,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
+from hapax.core.record_path import Outputs
 from hapax.kafka.admin.topics import absent_topics
 from hapax.kafka.errors import FORBIDDEN, describe, of_group
 from hapax.kafka.produce.base import PROPAGATION_S, ProducerConfig, answer_of
@@ -195,7 +196,7 @@ class MarkedTransaction:
         transaction, records = self.transaction, Counter[str]()
         transaction.begin()
         for chunk in self._given(chunks):
-            transaction.send(chunk)
+            transaction.send(Outputs(chunk))
             records.update(message.topic for message in chunk)
         return dict(records)
 
@@ -275,7 +276,7 @@ class CountedTransaction(KafkaTransaction):
         self._sent.clear()
         super().begin()
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         try:
             super().send(messages)
         except BatchAbortedError as error:
