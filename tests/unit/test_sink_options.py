@@ -30,6 +30,15 @@ def test_what_spark_users_type_for_kafka_is_a_setting_or_a_property_of_the_clien
     assert (found.kafka.properties, found.transaction.timeout_ms) == (properties, 45_000)
 
 
+def test_queries_that_share_a_spool_location_have_a_folder_each():
+    shared = [
+        SinkOptions.parse(GIVEN | {"checkpointLocation": at, "spoolLocation": "/rows/"}).spool
+        for at in ("/one", "/two", "/one/")
+    ]
+    assert shared[0] == shared[2] != shared[1]
+    assert all(one.startswith("/rows/") for one in shared)
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [

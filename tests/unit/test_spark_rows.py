@@ -52,6 +52,7 @@ def test_columns_of_a_record_are_taken():
         (schema(value=TEXT, partition=LONG), ["column partition is bigint and must be int"]),
         (schema(value=TEXT, timestamp=TimestampNTZType()), ["column timestamp is timestamp_ntz"]),
         (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
+        (schema(value=TEXT).add("value", TEXT), ["there is more than one column value"]),
     ],
 )
 def test_columns_that_are_not_a_records_are_all_told(columns, problems):

@@ -18,22 +18,20 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
   to live. Three are alive, of 16 hashes each, which the server grows by itself, step by step. One
   that is over is unlinked as a whole. Nothing is swept, divided or dated.
 - An id is in one generation at most: a claim asks all of them, and writes into the newest.
-- A longer time to live holds at once for all ids that are still there, a shorter one from the next
-  generation on, which begins as soon as its ids may not be in the one before.
-- A clock that is set back begins its future generations again, so that they end, too; one that is
-  set forward ends claims early, which is seen because each answer has the time.
-- Keys end by themselves two and a half times the time to live after their generation began, so that
-  nothing outlives an app that is gone but its format and its epoch.
+- A longer time to live holds at once for all ids that are there, a shorter one from the next
+  generation on.
+- A clock that is set back begins its future generations again; one that is set forward ends claims
+  early, which is seen because each answer has the time.
+- Keys end by themselves after two and a half times the time to live, should the app be gone.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
   restart, failover to an empty replica) the script has another one: the batch is claimed again in
   that, and ``on_emptied`` is called.
 - The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
   other records. The first call that knows it writes it; a call of another one claims nothing.
 
-Of a digest, 16 bytes of BLAKE2b, 14 name the id and 4 bits its shard: with 3 of a topic's number, 3
-of the partition and 8 of the offset an owner has 14 bytes, too, and the server needs 16 for each.
-There is one way to write an owner, because the script compares them as bytes. A topic's number is a
-hash of its name, so that a failover that loses the latest writes cannot give it to another topic.
+Of a digest, 14 bytes name the id and 4 bits its shard; an owner has 14 as well: 3 of a topic's
+number, 3 of the partition, 8 of the offset. A topic's number is a hash of its name: a failover that
+loses the latest writes cannot give it to another topic.
 
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """

@@ -12,11 +12,10 @@ without committing. Progress drops it, and costs nothing for it:
 3  found with deaths: ``suspects_until`` returns up to where ``Isolation`` makes each call of the
    transform in a process of its own
 
-That process may crash, run out of memory or hang: the record in its hands is the culprit, by
-observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
-what kills the service ends the other process with it, before any verdict; and a record whose
-process ends by a signal that others send (a kill, want of memory) is called again, alone, and
-condemned when ``KILLS_MAX`` processes in a row have ended so.
+That process may crash, run out of memory or hang: the record in its hands is the culprit and
+becomes a dead letter. No kill from outside can condemn a record: what kills the service ends the
+other process with it; and a record whose process ends by a signal that others send (a kill, want of
+memory) is called again, alone, and condemned when ``KILLS_MAX`` processes in a row have ended so.
 """
 
 from __future__ import annotations

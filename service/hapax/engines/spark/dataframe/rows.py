@@ -47,6 +47,8 @@ def check_columns(schema: StructType) -> None:
             problems.append(
                 f"column {field.name} is {kind} and must be {' or '.join(sorted(wanted))}: cast it"
             )
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    problems += [f"there is more than one column {name}: drop all but one" for name in twice]
     if "value" not in schema.names:
         problems.append("there is no column value: put what to write into one, binary or string")
     if problems:
