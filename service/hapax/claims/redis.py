@@ -18,7 +18,7 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
   to live. Three are alive, of 16 hashes each, which the server grows by itself, step by step. One
   that is over is unlinked as a whole. Nothing is swept, divided or dated.
 - An id is in one generation at most: a claim asks all of them, and writes into the newest.
-- A longer time to live holds at once for all ids that are there, a shorter one from the next
+- A longer time to live holds at once for all ids that are kept, a shorter one from the next
   generation on.
 - A clock that is set back begins its future generations again; one that is set forward ends claims
   early, which is seen because each answer has the time.
