@@ -482,8 +482,8 @@ class Positions:
         gone = "below it" if cut_at is None else f"{cut_at} to {position - 1}"
         return PositionLostError(
             f"{where[0]}/{where[1]}: the next record is {position}, but the log was cut off{lost}"
-            f" (unclean election) and written again: offsets {gone} now hold other records, "
-            f"which have had no effect. Decide what to do with them, set the group's offset, then"
+            f" (unclean election, or recreated) and written again: offsets {gone} now hold others,"
+            f" which have had no effect. Decide what to do with them, set the group's offset, then"
             " start again"
         )
 

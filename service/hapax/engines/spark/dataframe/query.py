@@ -362,8 +362,8 @@ def check_marker(
         return
     known, topic = checkpoint.logs(), settings.output.topic
     why = (
-        "it expired while the query was stopped (offsets.retention.minutes of the brokers), or"
-        " HAPAX_APP or HAPAX_OUTPUT__TOPIC was changed"
+        "it expired while the query was stopped (offsets.retention.minutes of the brokers), the"
+        " topic was recreated, or HAPAX_APP or HAPAX_OUTPUT__TOPIC was changed"
     )
     if known is not None and known.app != settings.app:
         why = f"it belongs to HAPAX_APP={known.app}, and HAPAX_APP={settings.app} is another one"
