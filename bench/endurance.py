@@ -21,7 +21,7 @@ from typing import Any
 
 import redis
 
-from bench import facts, traffic
+from bench import facts, results, traffic
 from bench.contenders import FUNCTION, Job, Service
 from bench.measure import VoidRunError, noise
 from hapax.sandbox import Sandbox
@@ -142,11 +142,9 @@ def main() -> None:
         found = run(given.minutes, given.rate)
     except VoidRunError as error:
         raise SystemExit(f"void: {error}") from error
-    text = json.dumps(found, indent=1)
     if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(text + "\n", "utf-8")
-    print(text)
+        results.write(found, given.json)
+    print(json.dumps(found, indent=1))
     if grown := [name for name, one in found["figures"].items() if not one["flat"]]:
         raise SystemExit(f"not flat: {', '.join(grown)}")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from bench import claims, facts
+from bench import claims, facts, results
 from bench.measure import noise, percentile
 from hapax.claims.kind import StoreOptions
 from hapax.claims.redis import RedisClaims
@@ -131,11 +131,9 @@ def main() -> None:
             server.kill()
             ports.close()
             watchdog.close()
-    text = json.dumps(found, indent=1)
     if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(text + "\n", "utf-8")
-    print(text)
+        results.write(found, given.json)
+    print(json.dumps(found, indent=1))
     if found["claimed_twice"] or found["passing"]["above_100_ms"]:
         raise SystemExit("an id was claimed twice, or a request took more than 100 ms")
 

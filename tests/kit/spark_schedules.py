@@ -39,9 +39,9 @@ from tests.simulation.business import work as upper
 
 
 class Errand(greenlet):  # type: ignore[misc] # it has no types
-    """One piece of work; it calls ``pause`` wherever somebody else may come first.
+    """One piece of work; it calls ``pause`` wherever another piece may come first.
 
-    It goes on step by step, when somebody else says so, and may stop for a while.
+    It goes on step by step, when the schedule says so, and may stop for a while.
     """
 
     def __init__(self, work: Callable[["Errand"], None]) -> None:

@@ -202,7 +202,7 @@ def test_state_by_key_has_figures_and_partitions_that_wait_for_it_and_is_not_the
 def test_a_member_whose_partitions_all_wait_for_their_state_is_not_ready(told):
     told.events.service_ready()
     told.work(OURS)
-    restoring = {ORDERS: (40, 100)}
+    restoring = {ORDERS: (40, 100), ("orders", 9): (0, None)}  # one that has left meanwhile
     told.events.state_measured(StateFigures(4096, 1 << 30, 7, restoring))
     assert told.status["reasons"] == [
         "all of 1 partitions wait for their state, which is being read"

@@ -31,9 +31,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "hapax.metadata" -}}
-name: {{ include "hapax.name" . }}
-labels:
-  {{- include "hapax.labels" . | nindent 2 }}
+{{- include "hapax.found" (dict "root" .) -}}
 {{- end }}
 
 {{- /* The same for what an operator finds by labels of its own: .root and .labels. */ -}}

@@ -114,7 +114,8 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     def exactly(data: Any) -> bytes:
         return written_by(branches, shape(data))
 
-    if ambiguous or '"float"' in schema.text:  # whose range ``validate`` does not know
+    texts = (schema.text, *(one.text for one in schema.references))
+    if ambiguous or any('"float"' in text for text in texts):  # ``validate`` knows no range of it
         return exactly
     given = _held(json.loads(schema.text), known, optional=True)
 

@@ -228,7 +228,8 @@ class Health:
             causes.append(Cause(text, "commands.md#pause-and-resume-take-nothing-for-a-while"))
         waiting = {} if self.kept is None else self.kept.restoring
         if self.partitions and self.partitions <= waiting.keys():
-            text = f"all of {len(waiting)} partitions wait for their state, which is being read"
+            count = len(self.partitions)
+            text = f"all of {count} partitions wait for their state, which is being read"
             causes.append(Cause(text, "state.md#what-happens-when"))
         return causes + self._held_up() + self._stalled()
 
