@@ -70,7 +70,7 @@ class Results(msgspec.Struct, kw_only=True):
         return Results(parts=self.parts | newer.parts, made=self.made | newer.made)
 
 
-def write(results: Results, path: Path) -> None:
+def write(results: Results | dict[str, Any], path: Path) -> None:
     """Write JSON that a difference can be read of: figures with as many digits as they mean."""
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = msgspec.json.encode(_rounded(msgspec.to_builtins(results)))

@@ -123,6 +123,12 @@ def read(
     consumer.close()
 
 
+def stamp_of(message: Any) -> tuple[int, int]:
+    """Return number and intended send time of a record or of its output."""
+    number, intended_ns = _STAMP.unpack_from(message.value())
+    return number, intended_ns
+
+
 class Checker:
     """Holds a run to its input: every record once, unchanged, with its headers.
 

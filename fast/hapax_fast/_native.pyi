@@ -1,22 +1,24 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-class Ids:
+class Ids(Sequence[bytes]):  # a sequence to those who only read it
     missing: int
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[bytes]: ...
-    def __getitem__(self, index: int) -> bytes: ...
+    def __getitem__(self, index: int) -> bytes: ...  # type: ignore[override] # no slices
     def digests(self, salt: bytes, /) -> bytes: ...
     def by_shard(
         self, digests: bytes, owners: bytes, shards: int, /
     ) -> tuple[bytes, list[int], bytes, bytes]: ...
 
-class Records:
+class Records(Sequence[Any]):
+    # Of records that follow each other: topic, partition, start, count, first offset, next offset,
+    # first epoch, last epoch.
     runs: list[tuple[str, int, int, int, int, int, int, int]]
     ids: Ids
-    claims: Ids
-    regular: bool
-    ends: list[tuple[str, int, int]]
+    claims: Ids  # with the tags of their sources
+    regular: bool  # whether every record is the rule, as far as records alone show
+    ends: list[tuple[str, int, int]]  # topic, partition, offset of ends that were met
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     @overload
@@ -31,9 +33,13 @@ class Records:
         preset: dict[int, Any],
         /,
     ) -> list[Any]: ...
+    # How many are outputs, filtered and duplicates; None: one is not the rule.
     def tally(self, results: list[Any], /) -> tuple[int, int, int] | None: ...
+    # Also once the records have been sent.
     def coordinates(self, index: int, /) -> tuple[str, int, int]: ...
+    # Of each record the head of its run, and its offset in 8 bytes; heads are alike.
     def owners(self, heads: list[bytes], /) -> bytes: ...
+    # Of the first so many: their sizes, oldest and newest timestamp, ids.
     def facts(self, done: int, /) -> tuple[int, int, int, int]: ...
     def messages(
         self,

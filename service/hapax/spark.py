@@ -58,6 +58,9 @@ __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_mar
 
 _log = logging.getLogger("hapax.sink")
 _NONE = "_"
+_OF_RECORDS = "DEDUP__ TRANSFORM DEAD_LETTER__ INPUT__FORMAT INPUT__END OUTPUT__FORMAT REGISTRY__"
+_OF_SERVICE = "ENGINE SPARK__MASTER SPARK__DATAFRAME SPARK__CHECKPOINT"
+_OTHERS = tuple(f"HAPAX_{name}" for name in f"{_OF_RECORDS} {_OF_SERVICE}".split())
 COMPLETE = (
     "outputMode complete replaces what was written before, which a topic cannot: use append, and a"
     " watermark where the pipeline aggregates"
@@ -215,7 +218,9 @@ def settings_of(options: SinkOptions) -> Settings:
     from hapax.kafka.properties import check_client_properties
     from hapax.settings import load_settings
 
-    # The settings are those of a whole pipeline, of which a job of others has only the end.
+    # The settings are those of a whole pipeline, of which a job of others has only the end; what
+    # the environment says of the rest is about another one.
+    ours = {name: text for name, text in os.environ.items() if not name.startswith(_OTHERS)}
     rest = {
         "HAPAX_ENGINE": "spark",
         "HAPAX_INPUT__TOPICS": _NONE,
@@ -223,7 +228,7 @@ def settings_of(options: SinkOptions) -> Settings:
         "HAPAX_SPARK__CHECKPOINT": options.checkpoint,
     }
     try:
-        settings = load_settings(rest | dict(os.environ) | options.variables)
+        settings = load_settings(rest | ours | options.variables)
         if options.properties:
             more = {"properties": settings.kafka.properties | options.properties}
             kafka = settings.kafka.model_copy(update=more)

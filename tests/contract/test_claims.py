@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from hapax.claims.kind import StoreOptions
 from hapax.claims.store import kind_of
 from hapax.core.ports import Claims
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from tests.kit.claim_stores import (
@@ -79,14 +80,6 @@ def store(stores):
 def test_a_claim_with_our_own_coordinates_is_processed_again(store):
     for _ in range(3):
         assert store.claim(ids(3), records(3), {}) == {}
-
-
-def test_the_same_id_at_other_coordinates_names_its_owner(store):
-    store.claim(ids(3), records(3, partition=4, at=7), {})
-    assert store.claim([b"event-9", b"event-1", b"event-2"], records(3, at=100), {}) == {
-        1: Coordinates("orders", 4, 8),
-        2: Coordinates("orders", 4, 9),
-    }
 
 
 @pytest.mark.parametrize(
@@ -195,18 +188,19 @@ def test_of_two_records_of_one_batch_the_first_takes_the_claim_over(store):
 
 def test_a_claim_that_is_asked_first_and_answered_later_is_the_same_claim(store):
     first = Coordinates("orders", 0, 1)
-    assert store.ask(ids(3), records(3), {}).answer() == {}
-    assert store.ask(ids(3), records(3), {}).answer() == {}
-    assert store.ask([b"event-1", b"w"], records(2, topic="dead"), {0: first}).answer() == {}
-    assert store.ask([b"event-1"], records(1, at=9), {}).answer() == {0: first}
-    assert store.ask([], [], {}).answer() == {}
+    assert store.ask(ClaimRequest(ids(3), records(3))).answer() == {}
+    assert store.ask(ClaimRequest(ids(3), records(3))).answer() == {}
+    replayed = ClaimRequest([b"event-1", b"w"], records(2, topic="dead"), {0: first})
+    assert store.ask(replayed).answer() == {}
+    assert store.ask(ClaimRequest([b"event-1"], records(1, at=9))).answer() == {0: first}
+    assert store.ask(ClaimRequest([], [])).answer() == {}
     with pytest.raises(ValueError, match="1 ids for 2 records"):
-        store.ask([b"x"], records(2), {})
+        store.ask(ClaimRequest([b"x"], records(2)))
 
 
 def test_other_calls_between_request_and_answer_do_not_disturb_it(store):
     store.claim(ids(2), records(2), {})
-    asked = store.ask(ids(4), records(4, at=50), {})
+    asked = store.ask(ClaimRequest(ids(4), records(4, at=50)))
     assert store.claim([b"other"], records(1, at=70), {}) == {}
     store.ping()
     assert store.claim([b"event-0"], records(1, at=80), {}) == {0: Coordinates("orders", 0, 0)}
@@ -217,10 +211,10 @@ def test_other_calls_between_request_and_answer_do_not_disturb_it(store):
 def test_an_answer_that_is_not_wanted_is_not_read_as_that_of_another_call(store):
     store.claim(ids(2), records(2), {})
     for at in range(5):
-        dropped = store.ask(ids(2), records(2, at=90), {})
+        dropped = store.ask(ClaimRequest(ids(2), records(2, at=90)))
         if at % 2:
             dropped.drop()
         del dropped
         assert store.claim([b"mine"], records(1), {}) == {}
         assert store.claim(ids(2), records(2), {}) == {}
-        assert store.ask(ids(2), records(2), {}).answer() == {}
+        assert store.ask(ClaimRequest(ids(2), records(2))).answer() == {}

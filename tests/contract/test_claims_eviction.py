@@ -7,6 +7,7 @@ import pytest
 from hapax.claims.redis_connection import PERMISSIONS
 from hapax.claims.redis_health import health_of
 from hapax.core.errors import ClaimsUnavailableError
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates
 from hapax.sandbox.servers import Redis
 from tests.kit.claim_stores import admin, bare, claimed_x, ids, live, records, tell
@@ -46,7 +47,7 @@ def test_a_policy_that_evicts_is_named_and_nothing_is_claimed_until_it_is_put_ba
         store.ping()
     with pytest.raises(ClaimsUnavailableError):
         store.ping()
-    asked = store.ask([b"x"], records(1, at=1), {})
+    asked = store.ask(ClaimRequest([b"x"], records(1, at=1), {}))
     with pytest.raises(ClaimsUnavailableError, match=policy):
         asked.answer()
     asked.drop()

@@ -14,6 +14,7 @@ from hapax.claims.redis import RedisClaims
 from hapax.claims.redis_connection import PERMISSIONS
 from hapax.core.errors import ClaimsUnavailableError
 from hapax.core.ports import Preflight
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates
 from hapax.sandbox import machine
 from hapax.sandbox.guard import Guard
@@ -98,7 +99,7 @@ def test_claims_in_a_format_of_another_version_are_left_alone_and_named(server, 
         admin(server).set(base, kept)
     for call in (
         lambda: store.claim([b"x"], records(1), {}),
-        lambda: store.ask([b"x"], records(1), {}).answer(),
+        lambda: store.ask(ClaimRequest([b"x"], records(1), {})).answer(),
         lambda: store.owner(b"x"),
         lambda: store.forget(b"x"),
         store.adopt,

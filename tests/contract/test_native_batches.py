@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.record_path import UNCHANGED, Batch, Prepared, RecordPath
+from hapax.core.record_path import Batch
 from hapax.core.records import Output
 from hapax.kafka.consume.decode import ROUTES_S
 from hapax.kafka.consume.source import KafkaSource
-from hapax.kafka.native import record_path
+from hapax.kafka.native import UNCHANGED, NativeBatch, record_path
 from hapax.kafka.properties import consumer_properties
-from hapax.processing.plan import Destinations, Planner
 from hapax.sandbox import Sandbox
-from tests.kit.parts import MachineClock, Quiet, settings_of
+from tests.kit.native import prepared
+from tests.kit.parts import Quiet, settings_of
 from tests.kit.rulebook_kafka import KafkaTopics
 from tests.kit.topics import Given, produce
 from tests.kit.worlds import BYTES_MAX, KafkaWorld, consumer_of, joined, take
@@ -68,7 +68,7 @@ class Group(KafkaTopics):
             [self.topic],
             start="earliest",
             logger=Quiet(),
-            clock=MachineClock(),
+            clock=time,
             watch=lambda _call: nullcontext(),
             native=record_path(settings).path,
         )
@@ -109,7 +109,7 @@ class Group(KafkaTopics):
 
     def _count(self, batch: Batch) -> None:
         self.total += len(batch.records)
-        if isinstance(batch.records, RecordPath):
+        if isinstance(batch, NativeBatch):
             self.native += len(batch.records)
         self.taken.update(record.value for record in batch.records)
 
@@ -153,28 +153,20 @@ def native(sandbox):
     world.close()
 
 
-def taken(world: KafkaWorld, count: int) -> Batch:
+def taken(world: KafkaWorld, count: int) -> NativeBatch:
     for _ in range(10):
         batches = [each for each in take(world, count, records_max=count) if each.records]
         if len(batches) == 1:
-            assert isinstance(batches[0].records, RecordPath)
-            return batches[0]
+            (batch,) = batches
+            assert isinstance(batch, NativeBatch)
+            return batch
         world.source.rewind(batches[0].first)  # they came in parts
     raise AssertionError(f"{count} records never came at once")
 
 
-def prepared(world: KafkaWorld, batch: Batch, results: list[Any]) -> Prepared:
-    records = batch.records
-    assert isinstance(records, RecordPath)
-    planner = Planner(Destinations("app", world.target, None))
-    plan = planner.plan(records, records.ids, results, batch.next)
-    assert isinstance(plan.messages, Prepared)
-    return plan.messages
-
-
-def send(world: KafkaWorld, batch: Batch, results: list[Any]) -> None:
+def send(world: KafkaWorld, batch: NativeBatch, results: list[Any]) -> None:
     world.transaction.begin()
-    world.transaction.send(prepared(world, batch, results))
+    world.transaction.send(prepared(batch.records, results, world.target))
 
 
 def commit(world: KafkaWorld, batch: Batch) -> None:
@@ -182,7 +174,7 @@ def commit(world: KafkaWorld, batch: Batch) -> None:
     world.transaction.commit()
 
 
-def ready(world: KafkaWorld, *values: bytes) -> Batch:
+def ready(world: KafkaWorld, *values: bytes) -> NativeBatch:
     world.write(*values)
     joined(world)
     world.transaction.open()
@@ -320,7 +312,7 @@ def test_a_batch_in_hand_outlives_a_rebalance(sandbox):
         older = group.join()
         batch = Batch([], {}, {})
         # What comes while the partitions are still being placed is taken by the Python path.
-        while not isinstance(batch.records, RecordPath):
+        while not isinstance(batch, NativeBatch):
             group.write_numbers()
             batch = older.take(100, 0.1)
         expected = [record.value for record in batch.records]
@@ -328,5 +320,5 @@ def test_a_batch_in_hand_outlives_a_rebalance(sandbox):
         while not newer.assignment():
             for member in (older, newer):
                 member.attend(0.05)
-        assert isinstance(batch.records, RecordPath)
+        assert isinstance(batch, NativeBatch)
         assert [record.value for record in batch.records] == expected

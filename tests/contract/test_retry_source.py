@@ -17,7 +17,7 @@ from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource
 from tests.kit.doubles import Ticking
-from tests.kit.parts import MachineClock, Quiet, settings_of
+from tests.kit.parts import Quiet, settings_of
 from tests.kit.topics import Given, produce
 
 LATE_S = 5.0
@@ -79,7 +79,7 @@ class KafkaRetry:
             now_ms=lambda: int(time.time() * 1000),
             start="earliest",
             logger=Quiet(),
-            clock=MachineClock(),
+            clock=time,
             watch=lambda _call: nullcontext(),
         )
         source.subscribe()

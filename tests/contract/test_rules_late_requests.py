@@ -7,6 +7,7 @@ back, and every call of the client succeeds. After a new epoch it is refused.
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Outputs
 from tests.kit import rulebook as book
 from tests.kit.committing import Committing
 
@@ -95,7 +96,7 @@ def test_outputs_behind_a_late_end_are_refused(rulebook, *, commit):
     book.send(world, transaction, b"2")
     assert late.release() == book.ACCEPTED
     assert book.shown(world) == (([b"1", b"2"], 5) if commit else ([], None))
-    transaction.send([book.message(world, b"3")])
+    transaction.send(Outputs([book.message(world, b"3")]))
     with pytest.raises((BatchAbortedError, ProducerDeadError)) as caught:  # noqa: PT012 - which call tells is open
         transaction.send_offsets({book.places(world)[0]: 9})
         transaction.commit()
@@ -156,7 +157,7 @@ def test_a_late_registration_while_nothing_is_open_ends_in_a_time_out_that_fence
     book.until(world, lambda: world.ends()[1] > high)  # the marker of a transaction without records
     transaction.begin()
     with pytest.raises(ProducerDeadError) as caught:  # noqa: PT012 - which call tells is open
-        transaction.send([book.message(world, b"never")])
+        transaction.send(Outputs([book.message(world, b"never")]))
         transaction.send_offsets({book.places(world)[0]: 9})
     assert caught.value.fenced
     assert book.shown(world) == ([b"1"], 5)

@@ -3,7 +3,7 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Outputs
 from tests.kit.worlds import INTAKES_MAX, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]
@@ -140,7 +140,7 @@ def test_a_source_that_joins_anew_goes_on_at_what_is_committed(filled):
     filled.transaction.open()
     take(filled, 7, records_max=7)
     filled.transaction.begin()
-    filled.transaction.send([message(filled, b"1")])
+    filled.transaction.send(Outputs([message(filled, b"1")]))
     filled.transaction.send_offsets({(filled.topic, 0): 4})
     filled.transaction.commit()
     filled.source.changes()

@@ -96,22 +96,6 @@ def test_lent_metadata_commits_in_the_name_of_the_member(app):
     assert member.committed(app.partitions) == {app.partitions[0]: 2, app.partitions[1]: None}
 
 
-def test_metadata_from_before_a_rebalance_is_refused_for_what_was_lost(app):
-    write(app, 3)
-    first = app.member()
-    before = first.member()
-    second = app.member(count=1)
-    (kept,), (lost,) = first.assignment(), second.assignment()
-    assert first.changes().revoked == [lost]
-    assert lend(app, before, {lost: 2}) == KafkaError.ILLEGAL_GENERATION
-    # What stayed: a classic group refuses an older generation altogether, a KIP-848 group takes
-    # it. This is why partitions keep their lane in such groups.
-    classic = app.settings.group.protocol == "classic"
-    assert lend(app, before, {kept: 1}) == (KafkaError.ILLEGAL_GENERATION if classic else None)
-    assert lend(app, first.member(), {kept: 2}) is None
-    assert app.committed() == {kept[1]: 2, lost[1]: None}
-
-
 def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app):
     write(app, 3)
     first = app.member()
@@ -124,19 +108,6 @@ def test_metadata_from_before_a_partition_went_and_came_back_is_refused(app):
     assert not goes_on_fetching(app, first)
     assert lend(app, before, {moved: 1}) == KafkaError.ILLEGAL_GENERATION
     assert lend(app, first.member(), {moved: 2}) is None
-
-
-def test_metadata_of_a_member_that_left_is_refused(app):
-    write(app, 3)
-    member = app.member()
-    before = member.member()
-    app.leave(member)
-    assert lend(app, before, {app.partitions[0]: 2}) in {
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.STALE_MEMBER_EPOCH,
-    }
-    assert app.committed() == {0: None, 1: None}
 
 
 # -- where the protocol of the group has no part --------------------------------------------
@@ -164,19 +135,3 @@ def test_a_stable_end_lies_before_the_first_open_transaction(classic):
 
 def test_nobody_is_asked_for_the_ends_of_nothing(classic):
     assert classic.member().stable_ends([]) == {}
-
-
-def test_a_producer_of_an_older_epoch_cannot_commit_with_live_metadata(classic):
-    write(classic, 3)
-    member = classic.member()
-    with transaction(classic.bootstrap, classic.lane) as zombie:
-        zombie.produce(classic.output, b"never")
-        zombie.flush(30)
-    with transaction(classic.bootstrap, classic.lane) as producer:
-        with pytest.raises(KafkaException) as caught:
-            zombie.send_offsets_to_transaction(
-                [TopicPartition(classic.input, 0, 2)], member.member(), 30
-            )
-        assert caught.value.args[0].code() == KafkaError._FENCED
-        producer.abort_transaction(30)
-    assert (classic.values(), classic.committed()) == ([], {0: None, 1: None})

@@ -8,7 +8,7 @@ from hapax.core.errors import BatchAbortedError, PositionLostError, StopError
 from hapax.kafka.consume.spark_sources import KafkaRange
 from tests.kit.consumers import metadata
 from tests.kit.spark_ranges import Application, taken
-from tests.kit.topics import Given, produce, produce_aborted, produce_committed
+from tests.kit.topics import Given, produce
 
 LIVE = metadata(3, "member-1")
 INTAKES_MAX = 100
@@ -34,15 +34,6 @@ def confirmed(app: Application, starts: Any, start: str = "earliest") -> KafkaRa
     source = placed(app, starts, start)
     source.confirm()
     return source
-
-
-def ended(source: KafkaRange, where: tuple[str, int], end: int) -> None:
-    """Take until the end of the partition is told behind the last record."""
-    for _ in range(INTAKES_MAX):
-        if source.take(100, 0.1).next.get(where, -1) >= end:
-            assert source.positions()[where] == end
-            return
-    raise AssertionError(f"no end {end}: {source.positions()}")
 
 
 def test_a_range_reads_from_where_it_was_placed_and_confirmed(app):
@@ -128,18 +119,6 @@ def test_a_committed_offset_that_fell_off_the_log_stops_the_service(app, sandbox
     source = confirmed(app, {first: 1})
     with pytest.raises(PositionLostError, match="the log now holds 4 to 5"):
         taken(source, 1)
-
-
-def test_control_records_and_aborted_data_at_the_end_are_told_as_an_end(app):
-    first, second = app.partitions
-    produce_committed(app.bootstrap, app.input, Given(b"a", partition=0))
-    produce_aborted(app.bootstrap, app.input, Given(b"never", partition=0))
-    end = app.ends(app.member(), [first])[first]
-    assert end > 2
-    source = confirmed(app, {first: None, second: None})
-    ended(source, first, end)
-    assert source.take(100, 0.1).records == []
-    assert source.positions()[second] == 0, "an empty partition ends where it begins"
 
 
 def test_the_members_metadata_is_handed_on_as_it_is_and_only_of_a_live_one(app):

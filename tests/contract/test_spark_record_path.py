@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.core.record_path import RecordPath
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.kafka import native
 from hapax.kafka.consume.decode import NativeIntake
+from hapax.kafka.native import NativeBatch
 from hapax.wiring.task import RangeTask
 from tests.kit.topics import Given, produce
 
@@ -113,7 +113,7 @@ def test_a_range_ends_although_its_batch_is_held_and_fetched_records_wait(app):
     transaction.open()
     source.confirm()
     batch = next(batch for _ in range(TAKES_MAX) if (batch := source.take(3, 1.0)).records)
-    assert isinstance(batch.records, RecordPath)
+    assert isinstance(batch, NativeBatch)
     held = [source, transaction]
     del source, transaction
 

@@ -304,7 +304,7 @@ def test_attempts_that_are_refused_suspect_nothing_of_what_the_first_of_them_has
 def test_a_set_that_cannot_be_decoded_is_never_passed_and_the_report_says_so(app, sandbox):
     for value in (b"a", b"b", b"c"):
         write(app, value)
-    damage(sandbox, app.input, 0, 1)
+    damage(sandbox, app.input, 1)
     report = app.run(app.plan(app.member(), duration_s=3.0))
     assert [(where, one.offset) for where, one in report.stuck.items()] == [((app.input, 0), 1)]
     assert (app.values(), app.committed()) == ([b"A"], {0: 1})
@@ -451,18 +451,6 @@ def test_a_task_that_was_fenced_meanwhile_says_so(app, monkeypatch):
     assert report.outcome is RangeOutcome.FENCED
     assert not report.explained
     assert (app.values(), app.committed()) == ([], {0: 0})
-
-
-@pytest.mark.row("SP12")
-def test_offsets_that_were_set_back_stop_the_service(app):
-    write(app, *TEN)
-    app.commit({(app.input, 0): 2})
-    plan = app.plan(app.member(), starts={(app.input, 0): 6})
-    report = app.run(plan)
-    assert isinstance(report.error, StopError)
-    assert report.error.exit_code is ExitCode.POSITION_LOST
-    assert "2" in str(report.error)
-    assert app.values() == []
 
 
 def test_a_request_that_may_have_gone_out_twice_is_fenced_off(app, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Outputs
 from tests.kit.worlds import BYTES_MAX, World, joined, message, take
 
 TEN = [b"%d" % number for number in range(10)]
@@ -19,7 +20,7 @@ def ready(world):
 
 def begin(world: World, *sent: bytes | None) -> None:
     world.transaction.begin()
-    world.transaction.send([message(world, value) for value in sent])
+    world.transaction.send(Outputs([message(world, value) for value in sent]))
 
 
 def commit(world: World, offset: int) -> None:
@@ -90,7 +91,7 @@ def test_a_message_too_large_to_send_is_named_and_nothing_of_its_batch_is_visibl
     ready.transaction.begin()
     messages = [message(ready, b"a"), message(ready, b"x" * (BYTES_MAX + 1)), message(ready, b"b")]
     with pytest.raises(BatchAbortedError) as caught:
-        ready.transaction.send(messages)
+        ready.transaction.send(Outputs(messages))
     assert caught.value.content
     assert caught.value.resolved
     assert set(caught.value.refused) == {1}
@@ -114,34 +115,6 @@ def test_a_message_that_the_broker_refuses_rolls_back_and_blames_the_content(rea
     begin(ready, b"a", b"b")
     commit(ready, 3)
     assert (values(ready), ready.committed()) == ([b"a", b"b"], {(ready.topic, 0): 3})
-
-
-def test_a_successor_fences_its_predecessor_and_undoes_what_it_left(ready):
-    begin(ready, b"never")
-    ready.transaction.send_offsets({(ready.topic, 0): 10})
-    successor = ready.twin()
-    successor.open()
-    assert ready.source.committed([(ready.topic, 0)]) == {(ready.topic, 0): None}
-    with pytest.raises(ProducerDeadError) as caught:
-        ready.transaction.commit()
-    assert caught.value.fenced
-    successor.begin()
-    successor.send([message(ready, b"a")])
-    successor.send_offsets({(ready.topic, 0): 1})
-    successor.commit()
-    assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
-
-
-def test_a_fenced_producer_that_opens_again_goes_on(ready):
-    ready.twin().open()
-    with pytest.raises(ProducerDeadError) as caught:  # noqa: PT012 - which call tells is open
-        begin(ready, b"never")
-        commit(ready, 10)
-    assert caught.value.fenced
-    ready.transaction.open()
-    begin(ready, b"a")
-    commit(ready, 1)
-    assert (values(ready), ready.committed()) == ([b"a"], {(ready.topic, 0): 1})
 
 
 def test_a_transaction_is_as_old_as_its_begin(ready):

@@ -127,8 +127,8 @@ def _defaults() -> str:
 _HEAD: Final = """\
 # API
 
-Every public name, from its docstring; `make generate` writes this page.
-Other modules are internal: they may change in any version.
+Public names, from their docstrings; further: [`RetryLater`](retries.md#later), [`State`](state.md),
+[publisher's errors](publish.md#stops). Other modules are internal: they may change in any version.
 """
 LINE_MAX: Final = 88
 SECTIONS: Final[dict[str, list[Any]]] = {

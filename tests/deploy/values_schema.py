@@ -23,7 +23,9 @@ from tests.deploy.schemas import VERSIONS
 Schema = dict[str, Any]
 
 # The manifests themselves say these: one port for probes, service and scrapes; one name per pod.
-OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT", "HAPAX_TELEMETRY__ADDRESS"})
+OWNED: Final = frozenset({"HAPAX_INSTANCE", "HAPAX_TELEMETRY__PORT"})
+_EVERYWHERE: Final = {"enum": ["0.0.0.0", "::", ""]}  # noqa: S104 - of a pod
+"""Addresses at which probes and scrapes reach a pod; the second one where there is IPv6 alone."""
 _SELECTED: Final = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
 _LABELS: Final = (
     *_SELECTED,
@@ -159,6 +161,8 @@ def closed(properties: Schema) -> Schema:
 def form(name: str, allowed: str) -> Schema:
     """Return how a setting is written, from what the reference says of it."""
     kind = allowed.partition(",")[0]
+    if name == "HAPAX_TELEMETRY__ADDRESS":
+        return _EVERYWHERE
     if kind == "whole number":
         low, high = (int(one) for one in re.findall(r"\d+", allowed))
         return _pattern("[0-9]+", "string", "integer") | {"minimum": low, "maximum": high}

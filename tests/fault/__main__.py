@@ -8,7 +8,7 @@
 
 import argparse
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import msgspec
@@ -26,32 +26,15 @@ def main() -> int:
     if wanted.command == "list":
         return _list(as_json=wanted.json)
     box = Box.of(wanted)
-    wish = Wish(
-        wanted.seed,
-        wanted.seconds,
-        wanted.membership,
-        wanted.engine,
-        wanted.factor,
-        wanted.only,
-        wanted.calls,
-        wanted.faults,
-        wanted.records,
-        wanted.each_row,
-        wanted.turn,
-        wanted.share,
-        box,
-    )
-    plan = PLANS[wanted.plan](wish)
+    said = {each.name: getattr(wanted, each.name) for each in fields(Wish) if each.name != "box"}
+    plan = PLANS[wanted.plan](Wish(**said, box=box))
     if wanted.rate:
         plan = replace(plan, rate=wanted.rate)
-    found = run(plan, _to_stderr if wanted.json else None)
+    found = run(plan)
     found.shared = wanted.shared
     path = write_run(found, wanted.folder)
-    if wanted.json:
-        sys.stdout.write(path.read_text())
-    else:
-        wrong = f"NOT AS EXPECTED: {'; '.join(found.problems)}"
-        sys.stdout.write(f"{path}: {wrong if found.problems else 'as expected'}\n")
+    wrong = f"NOT AS EXPECTED: {'; '.join(found.problems)}"
+    sys.stdout.write(f"{path}: {wrong if found.problems else 'as expected'}\n")
     return 0 if box.close() and found.as_expected else 1
 
 
@@ -88,7 +71,6 @@ def _arguments() -> argparse.Namespace:
         help="the machine has other work meanwhile: the report leaves the times of this run out",
     )
     one.add_argument("--folder", type=Path, default=Path("build/proof"))
-    one.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
     if wanted.command == "run" and wanted.each_row and wanted.seconds:
         parser.error("--each-row ends with its last fault, or after --minutes")
@@ -116,10 +98,6 @@ def _list(*, as_json: bool) -> int:
         )
     sys.stdout.write(f"{len(CATALOGUE)} faults\n")
     return 0
-
-
-def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,41 +35,38 @@ come if it was more: on a slow machine lag would grow from step to step, and be 
 CATCH_UP_TIMEOUT_S = 60.0
 
 
-def run(plan: Plan, say: Callable[[str], None] | None = None) -> Run:
+def run(plan: Plan) -> Run:
     """Play a plan on a cluster of its own and judge what came out."""
     with Stage(plan, Path(tempfile.mkdtemp(prefix=f"hapax-fault-{plan.name}-"))) as stage:
-        return _Campaign(plan, stage, say or tell).run()
+        return _Campaign(plan, stage).run()
 
 
-def tell(text: str) -> None:
+def _tell(text: str) -> None:
     sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stdout.flush()
 
 
 class _Campaign:
-    def __init__(self, plan: Plan, stage: Stage, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, stage: Stage) -> None:
         self._plan = plan
         self._stage = stage
-        self._say = say
         self._rng = random.Random(plan.seed)
         self._found: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
         self._run = Run(
             name=plan.name,
-            kind=plan.kind,
             engine=plan.engine,
             seed=plan.seed,
             commit=machine.commit(),
             began=datetime.now(UTC).isoformat(timespec="seconds"),
-            expected=plan.expected,
         )
 
     def run(self) -> Run:
         stage, plan = self._stage, self._plan
-        self._say(f"{plan.name}, seed {plan.seed}: logs in {stage.folder}")
+        _tell(f"{plan.name}, seed {plan.seed}: logs in {stage.folder}")
         if not stage.begin():
             self._violate("hang", "no output of some partition before the first fault")
-        self._say(f"every partition moves after {time.time() - stage.began_s:.1f} s")
+        _tell(f"every partition moves after {time.time() - stage.began_s:.1f} s")
         for step in plan.steps(self._rng):
             if time.time() - stage.began_s > plan.seconds:
                 break
@@ -140,7 +136,7 @@ class _Campaign:
             if code is not None:
                 names = " with ".join(fault.name for fault in step)
                 self._violate("undefined-exit", f"{member.instance} left with {code} at: {names}")
-                self._say(member.last_words())
+                _tell(member.last_words())
             if not member.running:
                 member.start()
 
@@ -185,7 +181,7 @@ class _Campaign:
             promised_s=promised_s,
             note="; ".join(notes),
         )
-        self._say(
+        _tell(
             f"{'/'.join(fault.rows):10} {fault.name} ({scene.target}) struck {scene.struck}, "
             f"recovered {recovery_s} s after {scene.since}, "
             f"{f'Kafka itself {strike.kafka_s} s, ' if strike.kafka_s else ''}"
@@ -212,7 +208,7 @@ class _Campaign:
         if not reaches(lambda: self._lag() == 0, self._plan.settle_s):
             self._violate("hang", f"lag {stage.offsets.lag} does not go to 0")
         else:
-            self._say(f"lag 0 {time.time() - stage.began_s - struck_s:.1f} s after the last record")
+            _tell(f"lag 0 {time.time() - stage.began_s - struck_s:.1f} s after the last record")
         self._await_reader()
         for member in stage.members:
             if member.running:
@@ -228,8 +224,8 @@ class _Campaign:
         for name, count in self._found.items():
             run.judgement.violations[name] = run.judgement.violations.get(name, 0) + count
             run.judgement.examples.setdefault(name, []).extend(self._examples[name])
-        self._say(f"{len(run.strikes)} faults, {run.judgement.counts}")
-        self._say(f"violations {run.judgement.anomalies}")
+        _tell(f"{len(run.strikes)} faults, {run.judgement.counts}")
+        _tell(f"violations {run.judgement.anomalies}")
 
     def _judge(self, ledger: Ledger, live: LiveHistory) -> Judgement:
         """Read back and decide; a coordinator that answers for no group is a hang of its own.
@@ -243,7 +239,7 @@ class _Campaign:
         except KafkaException as error:
             broker = stage.cluster.coordinator("offsets", stage.topics.app)
             self._violate("hang", f"{broker.name} does not let the run be judged: {error}")
-            self._say(complaints(broker))
+            _tell(complaints(broker))
             return Judgement()
 
     def _lag(self) -> int:
@@ -277,4 +273,4 @@ class _Campaign:
         examples = self._examples.setdefault(name, [])
         if len(examples) < EXAMPLES_MAX:
             examples.append(text)
-        self._say(f"VIOLATION {name}: {text}")
+        _tell(f"VIOLATION {name}: {text}")

@@ -5,15 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kit import calls
-from tests.kit.managed_process import SERVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.fault.scene import Scene
 
 SHORT = {"HAPAX_GROUP__SESSION_TIMEOUT": "6s", "HAPAX_TRANSACTION__TIMEOUT": "4s"}
@@ -101,9 +97,7 @@ class Plan:
     seconds  no step begins later than this
     rate     records a second that are written
     membership  key of MEMBERSHIPS
-    poison   whether some of them are poison: peers without dead letters do without
     quiet_s  how long nothing happens between two steps
-    expected classes of which one must show; empty where none may
     start_s     how long it may take until every partition has an output
     settle_s    how long lag may take to come to 0 at the end
     patience_s  how long a strike waits for the request that it is to harm
@@ -117,17 +111,13 @@ class Plan:
     name: str
     steps: Steps
     kinds: tuple[str, ...] = ("worker", "worker", "worker")
-    kind: str = "service"
     engine: str = "worker"
-    command: Sequence[str] = SERVICE
     settings: dict[str, str] = field(default_factory=lambda: dict(SHORT))
     membership: str = "static"
-    expected: tuple[str, ...] = ()
     seed: int = 1
     seconds: float = 600.0
     rate: int = 2000
     partitions: int = 4
-    poison: bool = True
     quiet_s: tuple[float, float] = (0.2, 0.6)
     start_s: float = 120.0
     settle_s: float = 60.0
@@ -136,4 +126,3 @@ class Plan:
     brokers: dict[str, str] = field(default_factory=dict)
     spark_workers: int = 0
     records: int = 0
-    folder: Path = Path("build/proof")

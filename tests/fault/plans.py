@@ -194,42 +194,6 @@ def chaos(wish: Wish = Wish()) -> Plan:
     return wish.apply(plan)
 
 
-def control(
-    command: Sequence[str],
-    expected: tuple[str, ...],
-    *,
-    name: str,
-    kind: str = "control",
-    seed: int = 1,
-) -> Plan:
-    """Return 25 s of what tells a sound loop from a broken one, with members of any command."""
-    return Plan(
-        name,
-        _once(CONTROL),
-        ("worker", "worker"),
-        kind=kind,
-        command=command,
-        expected=expected,
-        seed=seed,
-        rate=1000,
-        seconds=60,
-        settle_s=20,
-        patience_s=4,
-        recovery_s=15,
-    )
-
-
-CONTROL = (
-    strikes.P_ROWS[6],  # Produce not delivered: what was claimed or committed before is lost
-    strikes.P_ROWS[8],  # Produce delivered: what is committed behind it is doubled
-    strikes.LATE[3],
-    strikes.LATE[4],
-    strikes.LATE[1],
-    strikes.P_ROWS[12],
-    strikes.P_ROWS[17],
-    strikes.Z_ROWS[0],
-    strikes.B_KILLS[1],
-)
 QUICK_BROKERS = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",

@@ -127,7 +127,6 @@ class Stage:
             partitions=plan.partitions,
             rate=plan.rate,
             seed=plan.seed,
-            poison=plan.poison,
         )
         self._exits.callback(self.feeder.close)
         self.reader = LiveReader(
@@ -159,7 +158,7 @@ class Stage:
                 environment["HAPAX_SPARK__PROPERTIES"] = self._properties(instance)
             member = Member(SparkProcess(environment, instance, log), log)
         else:
-            member = Member(WorkerProcess(environment, instance, log, self.plan.command), log)
+            member = Member(WorkerProcess(environment, instance, log), log)
         self._exits.callback(member.close)
         self.everybody.append(member)
         return member

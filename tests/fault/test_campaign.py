@@ -172,7 +172,8 @@ def test_a_coordinator_that_gives_no_answer_fails_the_run_and_its_log_is_printed
         raise KafkaException("no coordinator")
 
     monkeypatch.setattr(campaign, "judge", judge)
-    played = campaign._Campaign(plans.ci(), stage, said.append)
+    monkeypatch.setattr(campaign, "_tell", said.append)
+    played = campaign._Campaign(plans.ci(), stage)
     assert played._judge(cast("Any", None), cast("Any", None)) == Judgement()
     assert played._found == {"hang": 1}
     assert "broker 2 does not let the run be judged" in said[0]
@@ -187,7 +188,7 @@ def test_a_strike_that_hits_nothing_is_played_once_and_fails_its_run(problem, mo
             raise problem
 
     fault = Fault(("P1",), "worker killed", miss)
-    played = campaign._Campaign(replace(plans.ci(), quiet_s=(0, 0)), _stage(), lambda _text: None)
+    played = campaign._Campaign(replace(plans.ci(), quiet_s=(0, 0)), _stage())
     monkeypatch.setattr(played, "_strike", lambda step: [_acted(played, one) for one in step])
     played._play((fault,))
     (strike,) = played._run.strikes
@@ -207,7 +208,7 @@ def test_members_that_are_far_behind_catch_up_before_the_next_fault(lag, paces, 
 
     stage.feeder = SimpleNamespace(pace=pace)
     plan = replace(plans.ci(), quiet_s=(0, 0), rate=4000)
-    played = campaign._Campaign(plan, stage, lambda _text: None)
+    played = campaign._Campaign(plan, stage)
     monkeypatch.setattr(played, "_strike", lambda _step: [])
     played._play(())
     assert paced == paces

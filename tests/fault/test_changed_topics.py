@@ -48,7 +48,7 @@ def test_an_input_that_is_made_again_is_never_read_from_a_stale_offset(
 ):
     worker = route.worker()
     await_idle(route, worker)
-    delete_topic(route, route.source)
+    delete_topic(route.bootstrap, route.source)
     sandbox.create_topic(route.source)
     again = numbers(range(100, 100 + records))
     route.write(*again)
@@ -66,7 +66,7 @@ def test_an_output_that_is_deleted_stops_the_worker_and_nothing_is_skipped_once_
 ):
     worker = at_work(route.worker())
     route.await_lag_0()
-    delete_topic(route, route.target)
+    delete_topic(route.bootstrap, route.target)
     later = numbers(range(10, 20))
     route.write(*later)
     await_exit(worker, 1, "output topic", "no longer exists")

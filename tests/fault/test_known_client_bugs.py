@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from hapax.core.record_path import Outputs
 from tests.kit.at_work import QUICK, at_work, await_told, numbers, values
 from tests.kit.faults import Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -24,8 +25,8 @@ def world(sandbox):
     world.close()
 
 
-def client_of(route: PipelineUnderTest, instance: str = "w-0") -> str:
-    return f"{route.app}-{instance}"
+def client_of(route: PipelineUnderTest) -> str:
+    return f"{route.app}-w-0"
 
 
 @pytest.mark.row("KAFKA-9079")
@@ -109,11 +110,11 @@ def test_aborts_right_behind_the_first_produce_never_kill_the_producer(sandbox, 
     aborts = 200
     for number in range(aborts):
         transaction.begin()
-        transaction.send([message(world, b"never %d" % number)])
+        transaction.send(Outputs([message(world, b"never %d" % number)]))
         transaction.abort()
         assert transaction.doubts == []
     transaction.begin()
-    transaction.send([message(world, b"out")])
+    transaction.send(Outputs([message(world, b"out")]))
     transaction.send_offsets(batch.next)
     transaction.commit()
     assert [record.value for record in world.outputs()] == [b"out"]
@@ -125,7 +126,7 @@ def test_aborts_right_behind_the_first_produce_never_kill_the_producer(sandbox, 
 def test_outputs_without_offsets_are_committed(world, proof):
     world.transaction.open()
     world.transaction.begin()
-    world.transaction.send([message(world, b"out")])
+    world.transaction.send(Outputs([message(world, b"out")]))
     world.transaction.commit()
     assert [record.value for record in world.outputs()] == [b"out"]
     proof.note(struck=1)

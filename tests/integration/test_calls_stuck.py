@@ -198,19 +198,6 @@ def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(killin
     assert "HAPAX_DEAD_LETTER__TOPIC" in workers[-1].text()
 
 
-def test_kills_from_outside_condemn_nobody(killing):
-    """Killed as soon as it commits, again and again: the marks of the dead suspect innocents."""
-    write(killing, b"last", len(INNOCENT))
-    for _ in range(6):
-        worker = killing.worker("w-0", TRANSACTION__RECORDS_MAX="100")
-        while not worker.lines("transaction_committed") and worker.running:
-            time.sleep(0.01)
-        worker.kill()
-    killing.run_to_end()
-    assert killing.dead() == []
-    assert len(killing.outputs()) == len(INNOCENT) + 1
-
-
 # -- Whose attempt it is: outages, pauses, kills from outside, and a loop that is held ------
 
 OUTAGE = {
@@ -252,36 +239,6 @@ def test_each_fault_of_an_attempt_has_its_outcome_in_each_form(route, fault, for
     named = 0 if form == "of a list" else 1  # of a list the first
     assert hung == [f"{route.source}/0/{named}"] * (8 in codes)
     assert bool(workers[-1].lines("records_isolated")) == (fault == KILLED or len(codes) > 1)
-
-
-def test_a_record_that_kills_its_process_is_found_though_loading_takes_longer_than_a_call(killing):
-    killing.write(b"a", b"segfault", b"b")
-    codes, workers = supervise(
-        killing,
-        starts_max=DEATHS_MAX + 1,
-        TRANSFORM="tests.kit.killers:SlowToLoad",
-        CALL__TIMEOUT="1s",
-    )
-    assert codes[-1] == 0, workers[-1].text()
-    assert sorted(one.value or b"" for one in killing.outputs()) == [b"a", b"b"]
-    assert [one.value for one in killing.dead()] == [b"segfault"]
-
-
-def test_a_coroutine_that_holds_the_loop_is_late_and_those_that_wait_alongside_are_not(route):
-    route.write(slow(4, "block-s"), *(slow(1) for _ in range(20)))
-    worker = route.run_to_end(
-        TRANSFORM=f"{MODULE}:coroutine",
-        CALL__CONCURRENCY="32",
-        CALL__TIMEOUT="2s",
-        CALL__ORDER="none",
-        DEAD_LETTER__RATE_MAX="1",
-    )
-    (letter,) = route.dead()
-    assert dict(letter.headers)["hapax-source"] == f"{route.source}/0/0".encode()
-    assert "timeout" in header(letter, "hapax-error").lower()
-    assert len(route.outputs()) == 20
-    (line,) = worker.lines("event_loop_blocked")
-    assert (line["level"], line["record"]) == ("warning", f"{route.source}/0/0")
 
 
 @pytest.mark.parametrize("size", [20_000, 10], ids=["inputs", "outputs"])
@@ -340,11 +297,11 @@ def spoil(route: PipelineUnderTest, sandbox: Sandbox, kind: str, at: int = 2) ->
     """Write a set of three records that begins ``at`` 0 or 2, and spoil it."""
     write_set(route, 300_000 if kind == "bomb" else 150, before=at)
     if kind == "bomb":
-        assert bomb(sandbox, route.source, 0, at, BOMB) < 100_000
+        assert bomb(sandbox, route.source, at, BOMB) < 100_000
         return
-    damage(sandbox, route.source, 0, at, codec=kind == "codec")
+    damage(sandbox, route.source, at, codec=kind == "codec")
     if kind != "checksum":
-        reseal(sandbox, route.source, 0, at)
+        reseal(sandbox, route.source, at)
 
 
 def found_values(route: PipelineUnderTest) -> set[bytes]:
@@ -389,23 +346,6 @@ def test_a_set_that_cannot_be_decoded_is_named_and_other_partitions_go_on(stuck,
     assert worker.terminate() == 0
 
 
-@pytest.mark.parametrize("kind", ["checksum", "content", "codec", "bomb"])
-def test_a_set_at_offset_0_that_cannot_be_decoded_is_named_as_at_any_other(stuck, sandbox, kind):
-    spoil(stuck, sandbox, kind, at=0)
-    port = free_port()
-    worker = stuck.worker(TELEMETRY__PORT=str(port))
-    await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
-    (line,) = worker.lines("partition_stuck")
-    assert (line["partition"], line["offset"]) == (f"{stuck.source}/0", 0)
-    code, answer = ask(port, "/readyz")
-    assert (code, f"{stuck.source}/0 is stuck: the set at offset 0" in answer) == (503, True)
-    series = f'hapax_partition_stuck_offset{{partition="0",topic="{stuck.source}"}} 0.0'
-    assert series in ask(port, "/metrics")[1]
-    await_(lambda: found_values(stuck) == {b"other"}, 15, worker.text)
-    told = Desk(stuck).type("doctor")
-    assert (told.exit_code, f"{stuck.source}/0/0" in told.stdout) == (1, True), told.stdout
-
-
 def test_skipped_by_the_command_the_partition_goes_on(stuck, sandbox):
     spoil(stuck, sandbox, "codec")
     worker = stuck.worker()
@@ -424,11 +364,11 @@ def test_skipped_by_the_command_the_partition_goes_on(stuck, sandbox):
 def test_a_set_that_is_whole_again_is_read(stuck, sandbox):
     """As when a replica that has it whole becomes the leader."""
     write_set(stuck)
-    damage(sandbox, stuck.source, 0, 2, codec=True)
+    damage(sandbox, stuck.source, 2, codec=True)
     port = free_port()
     worker = stuck.worker(TELEMETRY__PORT=str(port))
     await_(lambda: bool(worker.lines("partition_stuck")), 30, worker.text)
-    damage(sandbox, stuck.source, 0, 2, codec=True, number=1)
+    damage(sandbox, stuck.source, 2, codec=True, number=1)
     await_(lambda: b"f" in found_values(stuck), 30, worker.text)
     assert found_values(stuck) == {b"a", b"b", b"c" * 50, b"d" * 50, b"e" * 50, b"f", b"other"}
     await_(lambda: ask(port, "/readyz")[0] == 200, 10, worker.text)
@@ -459,7 +399,7 @@ def test_the_end_of_a_damaged_set_is_found_before_another_one_and_at_the_end(stu
         for _ in range(count):
             producer.produce(stuck.source, b"x" * 200, b"k", 0)
         assert producer.flush(30) == 0
-        damage(sandbox, stuck.source, 0, firsts[-1])
+        damage(sandbox, stuck.source, firsts[-1])
         firsts.append(firsts[-1] + count)
     settings, end = settings_of(stuck), firsts[-1]
     for first, beyond in pairwise(firsts):

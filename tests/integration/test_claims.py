@@ -140,8 +140,6 @@ def test_under_a_backlog_the_first_of_two_records_with_one_id_has_the_effect(rou
 
 # -- Change data and CloudEvents as they come: what names an event, and what only seems to -
 
-SDK_FORMS = (Path(__file__).parents[1] / "kit" / "cloud_events.jsonl").read_text().splitlines()
-
 
 def change(row: int, lsn: int, op: str, *, snapshot: bool = False) -> Given:
     """Return a change as Debezium 3.6.1 wrote it for PostgreSQL: no field is an id of its own."""
@@ -214,26 +212,6 @@ def test_most_records_without_an_id_are_told_once(sandbox, tmp_path):
     route.close()
 
 
-@pytest.mark.parametrize("fast", ["off", "auto"])
-def test_events_of_every_sdk_leave_once_and_a_batch_is_refused(sandbox, tmp_path, fast):
-    forms = [json.loads(line) for line in SDK_FORMS]
-    sent = []
-    for number, form in enumerate(forms):
-        renamed = [(name, value.replace("/shop", f"/{number}")) for name, value in form["headers"]]
-        value = form["value"].replace("/shop", f"/{number}").encode()
-        key = None if form["key"] is None else form["key"].encode()
-        sent.append(Given(value, key, tuple((name, text.encode()) for name, text in renamed)))
-    batch = Given(b'[{"specversion":"1.0","id":"1","source":"/s","type":"t"}]')
-    route = piped(sandbox, tmp_path, "cloudevents,header:message-id", FAST=fast)
-    route.write(*sent, *sent, batch)
-    done = Done(route, route.run_to_end())
-    assert [source(one) for one in route.outputs()] == list(range(len(forms)))
-    assert done.sum("duplicates") == len(forms)
-    (letter,) = route.dead()
-    assert "it is a batch of CloudEvents" in header(letter, "hapax-error")
-    route.close()
-
-
 # -- Events whose first copy was claimed, never committed, and can no longer be read -------
 
 uncreated = a_route(created=False, redis=True, partitions=2)
@@ -282,26 +260,6 @@ def test_on_a_compacted_topic_the_copy_that_survives_the_cleaner_has_the_effect(
     worker = uncreated.run_to_end(TRANSACTION__RECORDS_MAX=records_max)
     assert [record.value for record in uncreated.outputs()] == [b"between", b"e", b"other"]
     assert '"claims_taken_over"' in worker.text()
-
-
-def test_records_that_were_deleted_stop_the_service_and_no_copy_is_dropped_for_them(uncreated):
-    uncreated.create()
-    uncreated.write(event("e"))
-    claimed_then_killed(uncreated, "e")
-    uncreated.write(event("e"))
-    uncreated.sandbox.delete_records(uncreated.source, 0, 1)
-    uncreated.worker().ends_with(6)
-    assert uncreated.committed()[0] == 0
-
-
-def test_an_owner_that_is_there_still_makes_a_duplicate(uncreated):
-    uncreated.create()
-    uncreated.write(event("e"))
-    claimed_then_killed(uncreated, "e")
-    uncreated.write(event("e", partition=1))
-    uncreated.run_to_end()
-    (output,) = uncreated.outputs()
-    assert dict(output.headers)["hapax-source"] == f"{uncreated.source}/0/0".encode()
 
 
 def test_a_look_up_keeps_owners_alone_reads_over_gaps_and_gives_its_thread_back(
@@ -426,28 +384,6 @@ def test_a_redis_that_comes_back_with_another_policy_is_not_trusted(
     assert [record.value for record in plain.outputs()] == [b"one", b"two"]
 
 
-def test_under_pass_records_go_on_and_are_marked(plain: PipelineUnderTest, store: Redis):
-    admin(store).config_set("maxmemory-policy", "noeviction")
-    worker = plain.worker(
-        TRANSFORM="tests.kit.looking:obey", DEDUP__REDIS_URL=store.url, DEDUP__ON_OUTAGE="pass"
-    )
-    plain.write(plain_event("one"))
-    plain.await_outputs(1)
-    admin(store).config_set("maxmemory-policy", "volatile-lru")
-    await_(lambda: bool(worker.lines("claims_evicted")), 60, worker.text)
-    plain.write(plain_event("one"))
-    plain.await_outputs(2)
-    assert [
-        any(name == "hapax-unchecked" for name, _ in record.headers) for record in plain.outputs()
-    ] == [False, True]
-    admin(store).config_set("maxmemory-policy", "noeviction")
-    await_(lambda: bool(worker.lines("claims_recovered")), 60, worker.text)
-    plain.write(plain_event("two"), plain_event("one"))
-    plain.await_outputs(3)
-    plain.await_lag_0()
-    assert [record.value for record in plain.outputs()] == [b"one", b"one", b"two"]
-
-
 # -- ``hapax claims`` ----------------------------------------------------------------------
 
 two_partitions = a_route(redis=True, partitions=2)
@@ -462,22 +398,6 @@ def owner(desk: Desk, name: str) -> str:
     assert claim["id_source"] == "header:message-id"
     assert 0 < claim["life_ms"] <= 2 * 86_400_000
     return str(claim["owner"])
-
-
-def test_an_owner_is_shown_and_once_forgotten_the_event_is_new(two_partitions):
-    two_partitions.write(event_with("e-1"), event_with("e-2"))
-    ran(two_partitions)
-    desk = Desk(two_partitions)
-    assert owner(desk, "e-2") == f"{two_partitions.source}/0/1"
-    assert "remembered for" in desk.type("claims", "show", "e-2").stdout
-    forgotten = desk.ask("claims", "forget", "e-2", "--yes")
-    assert [one["owner"] for one in forgotten["claims"]] == [f"{two_partitions.source}/0/1"]
-    done = desk.type("claims", "show", "e-2")
-    assert done.exit_code == 1
-    assert done.stderr.startswith("no claim exists for e-2")
-    two_partitions.write(event_with("e-1", partition=1), event_with("e-2", partition=1))
-    ran(two_partitions)
-    assert [record.value for record in two_partitions.outputs()] == [b"e-1", b"e-2", b"e-2"]
 
 
 def test_claims_of_a_lost_redis_are_rebuilt_and_twins_are_dropped_as_before(

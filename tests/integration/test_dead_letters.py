@@ -12,11 +12,10 @@ from confluent_kafka.admin import AdminClient, ResourceType
 
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.records import Headers, Message, Record
-from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError, replay_id
+from hapax.kafka.produce.standalone import KafkaReplay, ReplayInterruptedError
 from hapax.processing.dead_letters import dead_letter
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
-from tests.kit.audited import audited
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.mirrors import a_mirror, an_other_cluster
 from tests.kit.native import Raw, RawProducer
@@ -458,18 +457,6 @@ def test_filters_choose_and_what_is_not_ours_is_left_alone(route):
     assert count("--until", "1h") == 0
 
 
-@pytest.mark.long
-def test_what_fails_again_is_a_dead_letter_of_its_own_and_can_be_replayed(route):
-    (letter,) = failed(route, bad("e-1"))
-    desk = Desk(route)
-    assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
-    ran(route)
-    assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
-    assert mended(route) == [b"e-1"]
-    original = dict(letter.headers)["hapax-source"]
-    assert [dict(one.headers)["hapax-replay-of"] for one in replays(route)] == [original] * 2
-
-
 def test_one_dead_letter_is_shown_whole_and_harmless(route):
     value = b"\x1b[31m\xff"
     headers = (("message-id", b"e\x00\xfe"), ("raise", b"1"), ("n", None))
@@ -486,15 +473,3 @@ def test_one_dead_letter_is_shown_whole_and_harmless(route):
     assert told["value"] == {"base64": "G1szMW3/"}
     assert ["n", None] in told["headers"]
     assert desk.type("dead-letters", "show", "nothing").exit_code == 1
-
-
-@pytest.mark.long
-def test_the_audit_finds_nothing_wrong_after_a_replay(route, spark):
-    failed(route, bad("e-1"), Given(b"fine", b"k", (("message-id", b"e-2"),), 1))
-    desk = Desk(route, TRANSFORM="tests.kit.orders:obey")
-    assert desk.ask("dead-letters", "replay", "--yes")["replayed"] == 1
-    ran(route)
-    found = audited(spark, desk.environment)
-    assert found.anomalies == {}
-    assert found.totals["dead_letters"] == 2
-    assert replay_id(route.app) not in [worker.instance for worker in route.workers]

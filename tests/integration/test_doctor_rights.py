@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tarfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -179,16 +178,6 @@ def test_brokers_that_we_do_not_trust_are_named(route, tmp_path):
     ((check, saw),) = failed(route, KAFKA__SECURITY__CA_FILE=str(other))
     assert check == "brokers"
     assert "certificate" in saw
-
-
-def test_an_archive_from_a_guarded_cluster_holds_no_password(route, tmp_path):
-    target = tmp_path / "support.tar.gz"
-    assert f"Written: {target}" in ask(route, "--bundle", str(target)).stdout
-    with tarfile.open(target) as archive:
-        files = [archive.extractfile(member) for member in archive.getmembers()]
-        content = b"".join(file.read() for file in files if file is not None)
-    assert route.source.encode() in content
-    assert PASSWORD.encode() not in content
 
 
 # -- A broker's file that does nothing: the cluster's dynamic default precedes it ----------

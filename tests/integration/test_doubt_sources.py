@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Outputs
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.producer import ClientLog
 from hapax.kafka.properties import SOCKET_TIMEOUT_MS, build
@@ -384,7 +385,7 @@ def aborted_with_outputs_unsent(trial: Trial, proxy: FaultProxy) -> None:
     batch = trial.parts.take(1)
     trial.parts.transaction.begin()
     message = trial.parts.copy(batch.records[0])
-    trial.parts.transaction.send([message] * 5000)
+    trial.parts.transaction.send(Outputs([message] * 5000))
     trial.parts.transaction.abort()
     trial.parts.source.rewind(batch.first)
 

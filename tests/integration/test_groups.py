@@ -208,23 +208,6 @@ def test_a_group_whose_offsets_are_lost_stops_with_what_its_outputs_propose(two_
     assert values(two_partitions) == sorted(one.value or b"" for one in events(range(50)))
 
 
-def test_claims_of_what_outputs_name_are_kept_when_lost_offsets_are_set(
-    redis_url, sandbox, two_partitions
-):
-    two_partitions.write(*events(FIRST))
-    ran(two_partitions, DEDUP__REDIS_URL=redis_url)
-    forget_offsets(two_partitions)
-    await_exit(two_partitions.worker(DEDUP__REDIS_URL=redis_url), 6, "hapax offsets set")
-    desk = Desk(two_partitions, DEDUP__REDIS_URL=redis_url)
-    assert (
-        desk.ask("offsets", "set", two_partitions.source, "outputs", "--yes")["claims_forgotten"]
-        == 0
-    )
-    two_partitions.write(*events(FIRST))  # sent once more
-    ran(two_partitions, DEDUP__REDIS_URL=redis_url)
-    assert len(values(two_partitions)) == len(FIRST)
-
-
 def test_a_dead_letter_alone_tells_that_the_pipeline_has_worked(two_partitions):
     two_partitions.write(Given(b"no order", partition=1))
     ran(two_partitions, TRANSFORM="tests.kit.orders:poison")

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from hapax.kafka.read.changelog import OVERHEAD_BYTES
 from hapax.processing.state import prefix_of
 from hapax.sandbox import SandboxTopic
 from tests.kit import keeping
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.commands import run_captured
 from tests.kit.keeping import MODULE, gaps
 from tests.kit.night import Desk
@@ -98,19 +97,6 @@ def test_a_restart_with_its_disk_reads_no_more_than_what_the_kill_has_left(route
     worker = route.run_to_end(**settings)
     assert [line["changes"] for line in worker.lines("state_restored")] in ([], [0] * PARTITIONS)
     whole(route, 2 * RECORDS)
-
-
-def test_state_follows_its_partitions_from_one_member_to_another(route, tmp_path):
-    route.worker("w-0", STATE__DIR=str(tmp_path / "w-0"))
-    route.write(*keyed(0, RECORDS // 2))
-    route.await_outputs(RECORDS // 10)
-    second = route.worker("w-1", STATE__DIR=str(tmp_path / "w-1"))
-    await_(lambda: second.lines("state_restored"), what=second.text)
-    route.write(*keyed(RECORDS // 2, RECORDS // 2))
-    route.await_outputs(RECORDS // 2 + RECORDS // 10)
-    assert second.terminate() == 0
-    route.await_lag_0()
-    whole(route, RECORDS)
 
 
 def several(route_of, counts: Sequence[int]) -> tuple[PipelineUnderTest, list[str]]:
@@ -230,36 +216,13 @@ def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sente
     assert sentence in worker.text()
 
 
-def test_a_value_of_another_type_stops_the_worker_with_2_and_nothing_is_lost(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end()
-    route.write(*keyed(KEYS, KEYS))
-    worker = route.worker(TRANSFORM=f"{MODULE}:fill")
-    worker.ends_with(2)
-    assert "is not what the transform expects" in worker.text()
-    route.run_to_end()
-    whole(route, 2 * KEYS)
-
-
-def test_a_group_that_was_moved_back_over_its_state_is_refused_with_6(route, tmp_path):
-    route.write(*keyed(0, KEYS))
-    route.run_to_end(GROUP__MEMBERSHIP="dynamic")
-    for partition in range(PARTITIONS):
-        Consumer({"bootstrap.servers": route.bootstrap, "group.id": route.app}).commit(
-            offsets=[TopicPartition(route.source, partition, 0)], asynchronous=False
-        )
-    worker = route.worker(GROUP__MEMBERSHIP="dynamic")
-    worker.ends_with(6)
-    assert "the state has changes of record" in worker.text()
-
-
 def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(
     route, tmp_path
 ):
     settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
     route.write(*keyed(0, 2 * KEYS))
     route.run_to_end(**settings)
-    delete_from(route.bootstrap, f"{route.app}-state")
+    delete_topic(route.bootstrap, f"{route.app}-state")
     stateful(route, PARTITIONS)
     worker = route.worker(**settings)
     worker.ends_with(6)
@@ -338,7 +301,7 @@ def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_
     assert found.exit_code == 1
     assert "1 are not what the input asks for" in found.stdout
     assert "b'key-1' 'count'" in found.stdout
-    delete_from(route.bootstrap, route.target)
+    delete_topic(route.bootstrap, route.target)
     route.sandbox.create_topic(route.target)
     assert f"BROKEN: {2 * KEYS + KEYS // 2} missing" in desk.type("audit", "--state").stdout
 

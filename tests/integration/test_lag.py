@@ -16,7 +16,7 @@ from hapax.kafka.read.lag_probe import ReaderLagProbe
 from hapax.kafka.read.range_reader import count_records
 from hapax.operations.offsets import READ_MAX
 from hapax.sandbox import Sandbox
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.behind import MANY, SITUATIONS, Behind, Stage, counted_by_java, some
 from tests.kit.claim_stores import redis_server
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -239,20 +239,13 @@ def test_nothing_is_known_any_more_of_a_topic_that_was_recreated(stage, unique):
     stage.commit(topic, {0: 5})
     probe = probe_of(stage, topic)
     assert seen(probe) == [(25, 25, 0)]
-    delete_from(stage.servers, topic)
+    delete_topic(stage.servers, topic)
     stage.create(topic)
     stage.committed(topic, 10)
     stage.aborted(topic, 6)
     await_(lambda: seen(probe) == [(0, 10, 0)], 30, lambda: str(seen(probe)))
     stage.commit(topic, {0: 5})
     assert seen(probe) == [(5, 5, 0)]
-
-
-def test_a_group_without_an_offset_has_none_or_all_before_it(stage, unique):
-    topic = unique("new")
-    stage.create(topic, 2)
-    stage.committed(topic, 7)
-    assert seen(probe_of(stage, topic)) == [(0, 7, 0), (0, 0, 0)]
 
 
 def lags(port: int, group: str) -> dict[str, list[float]]:
@@ -441,25 +434,3 @@ def test_pass_starts_without_the_claim_store(route, tmp_path):
         route.await_outputs(2)
     assert worker.lines("claims_unavailable")
     assert outputs(route, unchecked=True) == [b"a", b"b"]
-
-
-def test_pause_waits_for_the_claim_store_at_the_start_and_still_hears_sigterm(
-    route, port, tmp_path, in_time
-):
-    route.write(sent(b"a"), sent(b"b"))
-    with redis_server(tmp_path / "redis") as server:
-        server.kill()
-        worker = route.worker(DEDUP__REDIS_URL=server.url, TELEMETRY__PORT=str(port))
-        await_(lambda: bool(worker.lines("claims_unavailable")), 10, worker.text)
-        assert not ready(port)[0]
-        began_s = time.monotonic()
-        assert worker.terminate() == 0
-        in_time(time.monotonic() - began_s, 5)
-        worker.start()
-        await_(lambda: len(worker.lines("claims_unavailable")) > 1, 10, worker.text)
-        assert route.outputs() == []
-        server.start()
-        server.await_ready()
-        await_(lambda: ready(port) == (True, []), 10, worker.text)
-        route.await_lag_0()
-    assert outputs(route, unchecked=False) == [b"a", b"b"]

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +20,8 @@ import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from hapax.sandbox import machine, monitoring
+from hapax.sandbox import machine
 from tests.deploy.test_monitoring import everywhere
-from tests.kit.claim_stores import redis_server
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import HANG_S, SERVICE, WorkerProcess, child
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -201,49 +199,6 @@ def every_panel_has_an_answer(operator: Operator) -> None:
     silent = {title for title, series in answers.items() if not series}
     assert not silent & {"Records in", "Records out", "Age of records at commit", "By outcome"}
     assert not silent & {"Lookups", "Answer of the claim store", "Unread records", "Memory"}
-
-
-# -- A topic is about to lose records that nobody has read: told while there is time -------
-
-ALERTS = {"HapaxRetentionHalfUsed", "HapaxRecordsAboutToBeDeleted"}
-MINUTE_MS = 60_000
-
-
-def test_records_that_retention_will_delete_in_minutes_are_told_until_they_are_read(
-    sandbox, tmp_path
-):
-    with (
-        redis_server(tmp_path / "redis") as redis,
-        monitoring(rules=impatient_rules(tmp_path)) as prometheus,
-    ):
-        port = prometheus.environment()["HAPAX_TELEMETRY__PORT"]
-        route = PipelineUnderTest(
-            sandbox,
-            tmp_path,
-            DEDUP__REDIS_URL=redis.url,
-            TELEMETRY__PORT=port,
-            TELEMETRY__LAG_INTERVAL="1s",
-            TRANSFORM=None,
-        )
-        route.create(source={"retention.ms": str(60 * MINUTE_MS)})
-        worker = route.worker()
-        try:
-            await_(lambda: ready(int(port))[0], PATIENCE_S, worker.text)
-            redis.kill()
-            written_ms = int(time.time() * 1000) - 50 * MINUTE_MS
-            named = (("message-id", b"1"),)  # without an id nobody asks for a claim
-            route.write(Given(b"old", headers=named, timestamp_ms=written_ms))
-            await_(lambda: firing(prometheus.url).keys() >= ALERTS, PATIENCE_S, worker.text)
-            alert = firing(prometheus.url)["HapaxRecordsAboutToBeDeleted"]
-            assert alert["labels"]["topic"] == route.source
-            assert 0 < float(alert["value"]) < 11 * 60
-
-            redis.start()
-            await_(lambda: not ALERTS & firing(prometheus.url).keys(), PATIENCE_S, worker.text)
-            route.await_outputs(1, PATIENCE_S)
-            assert [one.value for one in route.outputs()] == [b"old"]
-        finally:
-            route.close()
 
 
 # -- Nobody reads the log, or not any more: the work goes on, and a stop is a stop ---------

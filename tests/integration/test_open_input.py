@@ -146,17 +146,6 @@ def end_once(producer: Producer, told: Told) -> None:
         producer.commit_transaction(30)
 
 
-def test_an_end_among_records_that_are_aborted_later_is_reached(route_of):
-    route = route_of()
-    with opened(route) as producer:
-        worker = route.worker(**AT_END)
-        await_(lambda: worker.lines("open_transactions_awaited"), WITHIN_S, worker.text)
-        producer.abort_transaction(30)
-        worker.ends_with(0)
-    assert values(route) == MARKED + BEFORE
-    assert route.committed() == {0: 16, 1: 2, 2: 2}
-
-
 def test_a_transaction_that_the_brokers_end_in_the_place_of_its_producer_ends_the_wait(route_of):
     route = route_of()
     with topics.transaction(route.bootstrap, timeout_ms=5000) as producer:

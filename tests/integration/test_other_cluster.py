@@ -14,7 +14,6 @@ from hapax.core.headers import SOURCE, coordinates
 from hapax.core.ports import silent
 from hapax.core.records import Record
 from hapax.operations.offsets import translated
-from hapax.sandbox import SandboxTopic
 from hapax.settings import load_settings
 from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
@@ -261,7 +260,7 @@ def test_progress_that_went_with_the_output_topic_stops_with_6_and_doubles_nothi
 def test_an_input_topic_that_was_recreated_stops_with_6(mirror):
     mirror.write(*given(30))
     mirror.run_to_end()
-    delete_topic(mirror, mirror.source)
+    delete_topic(mirror.bootstrap, mirror.source)
     mirror.sandbox.create_topic(mirror.source, 3)
     mirror.write(*given(60))
     refused(mirror, 6, "a topic that was deleted")
@@ -314,7 +313,7 @@ def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(mirror,
     worker = at_work(mirror.worker("w-0"))
     await_mirrored(mirror)
     if struck == "recreated":
-        delete_topic(mirror, mirror.source)
+        delete_topic(mirror.bootstrap, mirror.source)
         mirror.sandbox.create_topic(mirror.source, 3)
         mirror.write(*given(60))
         words, most = (f"{mirror.source}/", "was deleted"), 10
@@ -348,23 +347,6 @@ def test_records_that_have_been_on_the_other_cluster_are_not_sent_back(
     looped = [line["looped"] for line in worker.lines("transaction_committed")]
     assert sum(map(int, map(str, looped))) == 30
     assert len(mirror.inputs()) == 30
-
-
-def test_what_a_function_makes_of_mirrored_records_is_sent_back(sandbox, other, mirror, tmp_path):
-    mirror.write(*given(30), Given(b"", headers=(("raise", b""),)))
-    mirror.run_to_end()
-    back = Mirror(other, sandbox, tmp_path, partitions=3)
-    sandbox.create_topics(SandboxTopic(back.target, 3), SandboxTopic(back.dead_letters, 1))
-    try:
-        worker = back.run_to_end(
-            INPUT__TOPICS=mirror.target,
-            TRANSFORM="tests.kit.orders:obey",
-            DEAD_LETTER__RATE_MAX="1",
-        )
-    finally:
-        back.close()
-    assert all(line["looped"] == 0 for line in worker.lines("transaction_committed"))
-    assert (len(back.outputs()), len(back.dead())) == (30, 1)
 
 
 def test_the_offsets_of_a_group_are_translated_and_committed_where_it_would_read_next(mirror):

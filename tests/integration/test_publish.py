@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -202,30 +201,6 @@ def test_other_content_is_refused_and_what_was_accepted_of_the_old_one_is_publis
     assert "has other content: the spool has accepted 2 lines (4 bytes)" in process.text()
     assert "--spool of its own" in process.text()
     assert values(route) == [b"a", b"b"]
-
-
-def test_a_spool_has_one_owner_and_one_source(route, tmp_path):
-    pipe, spool = tmp_path / "pipe", tmp_path / "spool"
-    os.mkfifo(pipe)
-    process = publishing(route, tmp_path, str(pipe), "--spool", str(spool))
-    process.start()
-    file = tmp_path / "orders"
-    file.write_bytes(b"b\n")
-    desk = Desk(route)
-    words = ["publish", str(file), "--topic", route.source, "--spool"]
-    with pipe.open("wb") as lines:
-        lines.write(b"a\n")
-        lines.flush()
-        await_(lambda: values(route) == [b"a"], 60, process.text)
-        second = desk.type(*words, str(spool))
-        assert (second.exit_code, str(process.process.pid) in second.stderr) == (4, True)
-    process.finish(60)
-    refused = desk.type(*words, str(spool))
-    assert (refused.exit_code, "needs a --spool of its own" in refused.stderr) == (2, True)
-    shutil.copytree(spool, tmp_path / "copy")
-    copied = desk.type(*words, str(tmp_path / "copy"))
-    assert (copied.exit_code, "was copied, moved or restored" in copied.stderr) == (2, True)
-    assert values(route) == [b"a"]
 
 
 # -- Without -------------------------------------------------------------------------------

@@ -91,14 +91,6 @@ def test_micro_batches_come_out_whole_and_with_their_marker(stage, publisher):
     assert stage.marker() == 3
 
 
-def test_a_micro_batch_that_comes_again_is_not_published_again(stage, publisher):
-    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
-    again = whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a")))
-
-    assert again.repeated
-    assert stage.values() == [b"a"]
-
-
 @pytest.mark.row("SP7")
 def test_an_old_checkpoint_that_is_one_behind_is_told_by_its_input(stage, publisher):
     publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))

@@ -46,8 +46,8 @@ def test_a_retry_topic_that_keeps_only_the_last_of_a_key_is_refused_at_the_start
     assert "all but the last are deleted; set it to delete" in worker.text()
 
 
-def wish(number: int, after: float, until: float = 0.0, error: str = "") -> Given:
-    value = {"n": number, "after": after, "until": until, "error": error}
+def wish(number: int, after: float, until: float = 0.0) -> Given:
+    value = {"n": number, "after": after, "until": until}
     return Given(json.dumps(value).encode(), b"k%d" % number, (("id", b"%d" % number),), -1)
 
 
@@ -198,20 +198,6 @@ def test_what_waits_in_memory_stays_within_its_bound_when_a_pause_ends(route, tm
         assert worker.terminate() == 0
 
 
-def test_errors_by_policy_wait_and_the_last_one_is_a_dead_letter(route):
-    retry = topic_of(route)
-    route.worker(RETRY__LATER="OSError", RETRY__DELAY="1s", RETRY__LATER_ATTEMPTS="1")
-    route.write(wish(1, 0, error="no route"))
-    await_(lambda: len(route.dead()) == 1, 60, route._logs)
-    headers = dict(route.dead()[0].headers)
-    assert (headers["hapax-error"], headers["hapax-attempts"]) == (
-        b"ConnectionError: no route",
-        b"6",
-    )
-    ((of, _moves),) = waits(read_back(route.bootstrap, retry)).items()
-    assert headers["hapax-source"] == of.encode()
-
-
 def test_a_record_that_waits_is_traced_and_accounted_for_and_one_that_was_passed_has_no_effect(
     route,
 ):
@@ -258,10 +244,3 @@ def test_a_retry_topic_without_its_levels_is_refused_with_the_command_that_makes
     worker = route.worker(RETRY__TOPIC=f"{route.app}-retry")
     worker.ends_with(3)
     assert f"--topic {route.app}-retry --partitions {LEVELS}" in worker.text()
-
-
-def test_without_the_setting_the_dead_letter_says_what_to_set(route):
-    route.write(wish(1, 5))
-    route.run_to_end()
-    (letter,) = route.dead()
-    assert b"set HAPAX_RETRY__TOPIC" in (dict(letter.headers)["hapax-error"] or b"")

@@ -101,17 +101,6 @@ def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(route, re
     assert worker.terminate() == 0
 
 
-def test_a_refused_login_leaves_with_3_and_a_missing_subject_with_2(route, registry):
-    registry.status = 401
-    worker = route.worker("w-0")
-    worker.ends_with(3)
-    registry.status = None
-    registry.schemas.clear()
-    worker = route.worker("w-1", REGISTRY__CACHE=None)
-    worker.ends_with(2)
-    assert f"{route.target}-value" in worker.text()
-
-
 def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_an_outage(registry):
     known = registry.add("orders-value", ORDER)
     new = registry.add("orders-value", WIDER)
@@ -260,34 +249,6 @@ def in_order(route: PipelineUnderTest) -> list[list[int]]:
         source = dict(one.headers)["hapax-source"] or b""
         found.setdefault(source.rpartition(b"/")[0], []).append(total(one))
     return [numbers for _partition, numbers in sorted(found.items())]
-
-
-@pytest.mark.parametrize("answer", [None, (403, 40301)])
-@pytest.mark.parametrize("at", [0, 1])
-def test_an_id_that_is_unknown_or_denied_alone_holds_its_partition_until_the_policy_gives_it_up(
-    route, registry, at, answer
-):
-    known = registry.add("orders-value", ORDER)
-    values = [avro(known, ORDER, {"id": number}) for number in range(4)]
-    values[at] = values[at][:1] + bytes([values[at][1] ^ 0x40]) + values[at][2:]
-    flipped = str(int.from_bytes(values[at][1:5], "big"))
-    if answer:
-        registry.denied[flipped] = answer
-    path = f"/schemas/ids/{flipped}"
-    route.write(*(Given(value, partition=0) for value in values))
-    worker = route.worker(REGISTRY__GRACE="300ms")
-    await_(lambda: registry.asked.count(path) > 3, 30, worker.text)  # after its grace, too
-    route.write(Given(avro(known, ORDER, {"id": 9}), partition=1))
-    route.await_outputs(at + 1)
-    assert totals(route) == [*range(0, 2 * at, 2), 18]
-    assert route.dead() == []
-    assert worker.lines("schemas_unavailable")
-    assert worker.terminate() == 0
-    asked = registry.asked.count(path)
-    route.run_to_end(REGISTRY__GRACE="300ms", REGISTRY__AFTER_GRACE="dead-letter")
-    assert totals(route) == [2 * number for number in (0, 1, 2, 3, 9) if number != at]
-    assert [one.value for one in route.dead()] == [values[at]]
-    assert registry.asked.count(path) >= asked + 2  # not before its grace was over
 
 
 @pytest.fixture

@@ -1,15 +1,11 @@
 """A real registry around a real worker: killed under load, frozen, beside the official serdes."""
 
 import json
-import subprocess
-import sys
 import time
 from typing import Any
 
-import psutil  # type: ignore[import-untyped] # psutil has no types
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -17,7 +13,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hapax.sandbox import Sandbox, SandboxError
 from tests.kit.at_work import await_told
 from tests.kit.avro_orders import ORDER, TOTAL, WIDER, avro, totals
-from tests.kit.managed_process import child
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.priced_messages import ORDER_PROTO, Order
 from tests.kit.proof import at_length, rounds
@@ -80,18 +75,6 @@ def test_the_environment_names_the_registry_and_a_sandbox_without_one_says_how_t
     assert servers.environment()["HAPAX_REGISTRY__URL"] == servers.registry.url
     with pytest.raises(SandboxError, match="registry=True"):
         _ = Sandbox().registry
-
-
-def test_avro_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(route, client):
-    write = AvroSerializer(client, json.dumps(ORDER))
-    context = SerializationContext(route.source, MessageField.VALUE)
-    route.write(*(write({"id": i, "name": "a"}, context) or b"" for i in range(5)))
-    route.run_to_end()
-    read = AvroDeserializer(client)
-    context = SerializationContext(route.target, MessageField.VALUE)
-    found = [read(one.value, context) for one in route.outputs()]
-    assert sorted(one["total"] for one in found) == [0, 2, 4, 6, 8]
-    assert route.dead() == []
 
 
 def test_json_schema_of_the_official_serdes_is_read_and_what_is_written_is_read_by_them(
@@ -233,18 +216,3 @@ def test_a_frozen_registry_holds_a_new_id_alone_and_an_id_that_it_denies_is_a_de
     route.await_lag_0()
     assert [one.value for one in route.dead()] == [denied]
     assert worker.terminate() == 0
-
-
-@at_length
-@pytest.mark.rounds
-def test_a_killed_command_leaves_no_registry_behind():
-    start = "from hapax.commands.sandbox import app; app()"
-    words = [sys.executable, "-c", start, "up", "--no-redis", "--registry", "--json"]
-    with child(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as command:
-        url = json.loads(command.stdout.readline())["HAPAX_REGISTRY__URL"]
-        with SchemaRegistryClient({"url": url}) as client:
-            assert client.get_subjects() == []
-        servers = psutil.Process(command.pid).children(recursive=True)
-        assert any("apicurio" in " ".join(one.cmdline()) for one in servers)
-        command.kill()
-    assert psutil.wait_procs(servers, timeout=60)[1] == []

@@ -26,7 +26,7 @@ from hapax.sandbox.processes import Ports
 from hapax.settings import load_settings
 from hapax.spark import HapaxSink, register
 from tests.kit import topics
-from tests.kit.at_work import await_exit, delete_from, delete_topic
+from tests.kit.at_work import await_exit, delete_topic
 from tests.kit.naive_sink import NaiveSink, committed_values
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.routes import a_route
@@ -247,7 +247,7 @@ class Stage:
         topics.produce(self.sandbox.bootstrap_servers, self.given, *values)
 
     def recreate(self, *values: bytes) -> None:
-        delete_from(self.sandbox.bootstrap_servers, self.given)
+        delete_topic(self.sandbox.bootstrap_servers, self.given)
         self.sandbox.create_topic(self.given)
         self.write(*values)
 
@@ -430,7 +430,7 @@ def test_an_input_that_is_recreated_under_a_driver_of_records_leaves_with_6(pipe
     pipeline.write(*OLD)
     pipeline.await_outputs(len(OLD), 120)
     pipeline.await_lag_0()
-    delete_topic(pipeline, pipeline.source)
+    delete_topic(pipeline.bootstrap, pipeline.source)
     pipeline.sandbox.create_topic(pipeline.source)
     pipeline.write(*again)
     await_exit(driver, 6, pipeline.source, "deleted")

@@ -361,14 +361,6 @@ def judge(route: PipelineUnderTest, culprits: list[bytes]) -> None:
     assert route.lag() == 0
 
 
-def test_a_dict_without_a_format_of_outputs_ends_the_driver_with_2_and_has_no_effect(route):
-    route.write(*TEN)
-    driver = route.start(SparkProcess, "s-0", TRANSFORM="msgspec.structs:asdict")
-    driver.ends_with(2)
-    assert "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a dict" in driver.text()
-    assert untouched(route)
-
-
 def test_records_that_kill_or_hang_their_task_are_dead_letters_and_the_driver_goes_on(route):
     write(route, CULPRITS)
     driver = route.start(SparkProcess, "s-0", CALL__TIMEOUT="1s", STOP_AFTER__AT_END="true")

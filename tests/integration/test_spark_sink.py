@@ -157,16 +157,6 @@ def test_a_damaged_checkpoint_stops_the_query_and_publishes_nothing(spark, stage
     assert stage.values() == [b"a", b"b"]
 
 
-def test_a_marker_that_is_gone_stops_the_query(spark, stage):
-    stage.write(b"a")
-    stage.run(spark)
-    topics.delete_group(stage.servers, f"{stage.out}--sink")
-    stage.write(b"b")
-    with pytest.raises(StreamingQueryException, match="it expired while the query was stopped"):
-        stage.run(spark)
-    assert stage.values() == [b"a"]
-
-
 @pytest.mark.row("SP22")
 def test_all_columns_arrive_as_they_are(spark, stage):
     headers = (("a", b"\x00\xff"), ("b", None), ("a", b""))
@@ -207,21 +197,6 @@ def test_rows_wait_in_files_when_they_are_many_and_the_files_go(spark, stage):
     assert list(spool.iterdir()) == []
 
 
-@pytest.mark.row("SP26")
-@pytest.mark.parametrize(
-    ("expression", "complaint"),
-    [
-        ("offset", "column offset is no part of a Kafka record: drop it"),
-        ("1 AS key", "column key is int and must be binary or string: cast it"),
-    ],
-)
-def test_other_columns_are_refused(spark, stage, expression, complaint):
-    frame = records(spark, stage.servers, stage.given).selectExpr("value", expression)
-    stage.write(b"a")
-    with pytest.raises(StreamingQueryException, match=complaint):
-        run(frame, stage.servers, stage.out, stage.checkpoint)
-
-
 def test_options_are_those_of_sparks_own_sink_where_the_sink_is_registered_as_spark_does_it(
     spark, stage
 ):
@@ -233,7 +208,7 @@ def test_options_are_those_of_sparks_own_sink_where_the_sink_is_registered_as_sp
         stage.write(b"a", b"b")
         stage.run(spark, **own, **{f"kafka.{name}": value for name, value in kafka.items()})
         assert stage.values() == [b"a", b"b"]
-        assert (stage.checkpoint / "s" / "last.json").exists()
+        assert len(list((stage.checkpoint / "s").glob("*/last.json"))) == 1
         stage.write(b"c")
         with pytest.raises(StreamingQueryException, match=r"in it hapax\.spark\.register"):
             stage.run(spark, publish="parallel")

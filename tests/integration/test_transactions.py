@@ -125,7 +125,7 @@ def test_a_hanging_transaction_is_seen_as_such_and_ended_by_its_partition_and_pr
     with transaction(route.bootstrap) as producer:  # the coordinators' log is there
         producer.abort_transaction(60)
     with unverified(route.bootstrap):
-        hang(route.bootstrap, route.source, 0, 987_654)
+        hang(route.bootstrap, route.source, 987_654)
     place = ("--partition", f"{route.source}/0", "--producer-id")
     (gap,) = desk.ask("transactions", "list")["undecided"]
     (holder,) = gap["producers"]
@@ -297,7 +297,7 @@ def by_scram(guarded, route_of) -> Iterator[PipelineUnderTest]:
     user = str(chosen.user)
     guarded.rights.allow(user, *needed(made), *ON_CALL)
     with unverified(made.bootstrap):
-        hang(made.bootstrap, made.source, 0, PRODUCER_ID)
+        hang(made.bootstrap, made.source, PRODUCER_ID)
     yield made
     guarded.rights.withdraw(user, *needed(made), *ON_CALL)
 
@@ -327,7 +327,7 @@ def test_without_the_library_the_list_says_what_to_install_and_names_kafkas_own_
     with transaction(route.bootstrap) as producer:  # the coordinators' log is there
         producer.abort_transaction(60)
     with unverified(route.bootstrap):
-        hang(route.bootstrap, route.source, 0, PRODUCER_ID)
+        hang(route.bootstrap, route.source, PRODUCER_ID)
     desk = Desk(route)
     place = ("--partition", f"{route.source}/0", "--producer-id", str(PRODUCER_ID))
     with monkeypatch.context() as hidden:

@@ -107,20 +107,6 @@ def test_a_worker_leaves_with_6_when_its_claims_go_to_another_cluster(route, oth
     assert [record.value for record in route.outputs()] == [b"a"]
 
 
-def test_adopting_is_refused_while_the_group_has_members(route, other):
-    worker = route.worker(**elsewhere(other))
-    produce(other.bootstrap_servers, route.source, *events("a"))
-    await_(
-        lambda: len(read_back(other.bootstrap_servers, route.target)) == 1, 60, lambda: tail(worker)
-    )
-    abroad = Desk(route, **elsewhere(other))
-    for words in (("--yes",), ("--dry-run",)):
-        done = abroad.type("claims", "adopt", *words)
-        assert done.exit_code == 3
-        assert "has members" in done.stderr
-    assert worker.terminate() == 0
-
-
 def taken_over(
     route: PipelineUnderTest, other: Sandbox, *, by_the_page: bool, redis: Sandbox
 ) -> list[bytes | None]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from collections import Counter
 from functools import partial
@@ -239,22 +238,6 @@ def test_an_output_too_large_for_its_topic_is_a_whole_dead_letter_where_that_fit
     assert sorted(outputs) == [0, 3]
     assert dead[1].value == b"m" * 30_000
     assert (dead[2].value, header(dead[2], "hapax-truncated")) == (None, "value=90000")
-
-
-def test_headers_and_key_too_large_for_the_dead_letters_are_left_out_as_well(route):
-    route.create(target={"max.message.bytes": "5000"}, dead_letters={"max.message.bytes": "5000"})
-    headers: Headers = (("large", b"x" * 9_000), ("raise", b"1"))
-    write(route, Given(b"v", b"k" * 20, headers), Given(b"v" * 7_000, b"k" * 6_000))
-    route.run_to_end()
-    _, dead = with_one_effect_each(route, 2)
-    keys = [f"{route.source}/0/{at}".encode() for at in (0, 1)]
-    assert [(dead[at].key, dead[at].value) for at in (0, 1)] == [(key, None) for key in keys]
-    told_left = re.compile(r"value=(\d+),key=(\d+),headers=(\d+),timestamp=\d+")
-    found = [told_left.fullmatch(header(dead[at], "hapax-truncated")) for at in (0, 1)]
-    assert [one and one.groups() for one in found] == [("1", "20", "9011"), ("7000", "6000", "0")]
-    assert header(dead[0], "hapax-error").startswith("ValueError")
-    assert header(dead[0], "hapax-app") == route.app
-    assert "large" not in dict(dead[0].headers)
 
 
 def test_a_replay_reads_what_a_dead_letter_of_last_resort_left_out(route, sandbox):

@@ -9,7 +9,7 @@ from hapax.core.records import Record
 from tests.kit.at_work import await_told
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
-from tests.kit.topics import Given, produce_aborted, produce_committed
+from tests.kit.topics import Given
 from tests.kit.waiting import await_
 
 TEN = [b"%d" % number for number in range(10)]
@@ -105,34 +105,6 @@ def test_latest_keeps_its_place_when_it_is_stopped_at_once(route_of):
 
 
 # -- bounded runs -------------------------------------------------------------------------
-
-
-def test_a_run_of_so_many_records_takes_exactly_those(route_of):
-    route = route_of(1, STOP_AFTER__RECORDS="7")
-    route.write(*TEN, *TEN)
-    for run in (1, 2):
-        route.worker().ends_with(0)
-        assert route.committed() == {0: 7 * run}
-    assert values(route.outputs()) == sorted([*TEN, *TEN[:4]])
-
-
-def test_two_bounded_workers_end_behind_aborted_transactions(route_of):
-    route = route_of(2, STOP_AFTER__AT_END="true", GROUP__MEMBERSHIP="dynamic")
-    for number in (0, 1):
-        produce_committed(
-            route.bootstrap, route.source, *(Given(each, partition=number) for each in TEN)
-        )
-        produce_aborted(route.bootstrap, route.source, Given(b"never", partition=number))
-    for worker in [route.worker("w-0"), route.worker("w-1")]:
-        worker.ends_with(0)
-    assert values(route.outputs()) == sorted(TEN * 2)
-    assert route.lag() == 0
-
-
-def test_a_bounded_run_on_empty_topics_ends_at_once(route_of):
-    route = route_of(2)
-    route.run_to_end()
-    assert route.outputs() == []
 
 
 # -- memberships --------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.kit.at_work import refused
 from tests.kit.claim_stores import redis_server
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.parts import Parts
-from tests.kit.pipeline_under_test import PipelineUnderTest, metric
+from tests.kit.pipeline_under_test import metric
 from tests.kit.probes import ask, free_port, ready
 from tests.kit.routes import a_route
 from tests.kit.topics import Given, produce
@@ -244,32 +244,6 @@ def test_a_worker_without_a_partition_is_ready_and_takes_over(dynamic, protocol)
     dynamic.write(Given(b"after"))
     dynamic.await_outputs(1)
     assert ready(ports[1]) == (True, [])
-
-
-# -- Whose transactions are whose: pipelines whose names join alike ------------------------
-
-ROUNDS = 5
-
-
-@pytest.fixture
-def routes(sandbox, tmp_path):
-    made = [PipelineUnderTest(sandbox, tmp_path) for _ in range(2)]
-    for route in made:
-        route.create()
-    yield made
-    for route in made:
-        route.close()
-
-
-def test_two_pipelines_whose_app_and_instance_join_alike_never_fence_each_other(routes):
-    app = routes[0].app
-    workers = [routes[0].worker("eu-0", APP=app), routes[1].worker("0", APP=f"{app}-eu")]
-    for count in range(1, ROUNDS + 1):
-        for route in routes:
-            route.write(b"%d" % count)
-            route.await_outputs(count)
-    assert [worker.terminate() for worker in workers] == [0, 0]
-    assert [line for worker in workers for line in worker.lines("producer_rebuilt")] == []
 
 
 # -- Other versions of Kafka in the sandbox ------------------------------------------------

@@ -102,12 +102,8 @@ def partitions_known(route: PipelineUnderTest, topic: str) -> dict[int, Partitio
     return known
 
 
-def delete_topic(route: PipelineUnderTest, topic: str) -> None:
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
     """Delete a topic; return when no broker knows it any more."""
-    delete_from(route.bootstrap, topic)
-
-
-def delete_from(bootstrap_servers: str, topic: str) -> None:
     client = metadata_client(bootstrap_servers)
     client.delete_topics([topic], operation_timeout=30)[topic].result(30)
     await_(lambda: topic not in client.list_topics(timeout=10).topics, 30, lambda: "still there")

@@ -12,13 +12,13 @@ from confluent_kafka.admin import ResourceType
 
 from hapax.sandbox import Sandbox, jars, machine
 from tests.kit import topics
-from tests.kit.at_work import delete_from
+from tests.kit.at_work import delete_topic
 from tests.kit.commands import output_of
 from tests.kit.kept_clients import administrator
 from tests.kit.raw_offsets import commit_raw
 from tests.kit.waiting import await_
 
-MANY = 1_000_000
+MANY, AT_ONCE = 1_000_000, 50_000
 OPEN_MS = 800_000
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -139,7 +139,7 @@ def recreated(stage: Stage, topic: str) -> None:
     stage.create(topic)
     stage.committed(topic, 20)
     stage.commit(topic, {0: 21})
-    delete_from(stage.servers, topic)
+    delete_topic(stage.servers, topic)
     stage.create(topic)
     stage.committed(topic, 3)
     stage.aborted(topic, 2)
@@ -161,21 +161,21 @@ SITUATIONS: dict[str, Callable[[Stage, str], None]] = {
 }
 
 
-def write_many(servers: str, topic: str, count: int, at_once: int = 50_000) -> None:
+def write_many(servers: str, topic: str, count: int) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
             "compression.type": "lz4",
             "batch.size": 1_000_000,
-            "batch.num.messages": at_once,
+            "batch.num.messages": AT_ONCE,
             "linger.ms": 50,
-            "queue.buffering.max.messages": 4 * at_once,
+            "queue.buffering.max.messages": 4 * AT_ONCE,
         }
     )
-    for _ in range(0, count, at_once):
-        while len(producer) > at_once:
+    for _ in range(0, count, AT_ONCE):
+        while len(producer) > AT_ONCE:
             producer.poll(0.05)
-        assert producer.produce_batch(topic, [{"value": b"x"} for _ in range(at_once)]) == at_once
+        assert producer.produce_batch(topic, [{"value": b"x"} for _ in range(AT_ONCE)]) == AT_ONCE
     assert producer.flush(60) == 0
 
 

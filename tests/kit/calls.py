@@ -58,12 +58,6 @@ async def coroutine_batch(records: list[Record]) -> list[Answer | Exception]:
         return [_place(record) for record in records]
 
 
-def raising_batch(records: list[Record]) -> list[Answer]:
-    """A function of a list that raises for the whole list when one record is wrong."""
-    with _stamped(*records):
-        return [answer(record) for record in records]
-
-
 class Client:
     """A coroutine that needs something that is opened once."""
 
@@ -129,16 +123,6 @@ def of_none() -> Answer:
 async def generator(record: Record) -> AsyncIterator[Output]:
     for each in answer(record):
         yield each
-
-
-def short(records: list[Record]) -> list[Answer]:
-    """One answer is missing, where there are several."""
-    return [answer(record) for record in records[: max(1, len(records) - 1)]]
-
-
-def long(records: list[Record]) -> list[Answer]:
-    """There is always one answer more."""
-    return [answer(record) for record in (*records, records[-1])]
 
 
 class Unready:

@@ -1,11 +1,11 @@
 """A producer and the source whose progress it commits, put together as step 6 of the core does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hapax.core.offset_commit import Marks
 from hapax.core.ports import send_progress
-from hapax.core.records import Message, TopicPartition
+from hapax.core.records import TopicPartition
 
 
 class Committing:
@@ -17,33 +17,7 @@ class Committing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.transaction, name)
 
-    @property
-    def doubts(self) -> Sequence[str]:
-        doubts: Sequence[str] = self.transaction.doubts
-        return doubts
-
-    one_by_one = True
-
-    @property
-    def age_s(self) -> float:
-        return float(self.transaction.age_s)
-
-    def open(self) -> object:
-        return self.transaction.open()
-
-    def begin(self) -> None:
-        self.transaction.begin()
-
-    def send(self, messages: Sequence[Message]) -> None:
-        self.transaction.send(messages)
-
     def send_offsets(
         self, progress: Mapping[TopicPartition, int], marks: Marks | None = None
     ) -> None:
         send_progress(self._source, self.transaction, progress, marks)
-
-    def commit(self) -> None:
-        self.transaction.commit()
-
-    def abort(self) -> None:
-        self.transaction.abort()

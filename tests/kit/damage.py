@@ -1,4 +1,4 @@
-"""Record sets damaged on a broker's disk, as a bad sector leaves them."""
+"""Record sets of partition 0 damaged on a broker's disk, as a bad sector leaves them."""
 
 import struct
 from pathlib import Path
@@ -17,7 +17,6 @@ _ZSTD = 4
 def damage(
     sandbox: Sandbox,
     topic: str,
-    partition: int,
     offset: int,
     *,
     codec: bool = False,
@@ -27,7 +26,7 @@ def damage(
 
     Its header stays readable, so a broker hands it out like any other. The set must be compressed.
     """
-    log, _content, at = _found(sandbox, topic, partition, offset)
+    log, _content, at = _found(sandbox, topic, offset)
     with log.open("r+b") as file:
         if codec:
             file.seek(at + _ATTRIBUTES_AT)
@@ -37,9 +36,9 @@ def damage(
             file.write(b"\xff" * 16)
 
 
-def reseal(sandbox: Sandbox, topic: str, partition: int, offset: int) -> None:
+def reseal(sandbox: Sandbox, topic: str, offset: int) -> None:
     """Make the checksum of a set fit what it holds: its damage is then no matter of the disk."""
-    log, content, at = _found(sandbox, topic, partition, offset)
+    log, content, at = _found(sandbox, topic, offset)
     length = struct.unpack_from(">i", content, at + 8)[0]
     _write(
         log,
@@ -48,12 +47,12 @@ def reseal(sandbox: Sandbox, topic: str, partition: int, offset: int) -> None:
     )
 
 
-def bomb(sandbox: Sandbox, topic: str, partition: int, offset: int, size: int) -> int:
+def bomb(sandbox: Sandbox, topic: str, offset: int, size: int) -> int:
     """Put zeros into a set, compressed with zstd as a Java producer does it; return their bytes.
 
     The set must be uncompressed and have room for them.
     """
-    log, content, at = _found(sandbox, topic, partition, offset)
+    log, content, at = _found(sandbox, topic, offset)
     end = at + 12 + struct.unpack_from(">i", content, at + 8)[0]
     packed = pa.BufferOutputStream()
     with pa.CompressedOutputStream(packed, "zstd") as stream:
@@ -65,13 +64,13 @@ def bomb(sandbox: Sandbox, topic: str, partition: int, offset: int, size: int) -
     skipped = struct.pack("<II", 0x184D2A50, room) + bytes(room)  # a frame that readers skip
     _write(log, at + _HEAD, frame + skipped)
     _write(log, at + _ATTRIBUTES_AT, struct.pack(">h", _ZSTD))
-    reseal(sandbox, topic, partition, offset)
+    reseal(sandbox, topic, offset)
     return len(frame)
 
 
-def _found(sandbox: Sandbox, topic: str, partition: int, offset: int) -> tuple[Path, bytes, int]:
+def _found(sandbox: Sandbox, topic: str, offset: int) -> tuple[Path, bytes, int]:
     folder = sandbox.kafka.brokers[0].folder
-    (log,) = folder.glob(f"data/{topic}-{partition}/00000000000000000000.log")
+    (log,) = folder.glob(f"data/{topic}-0/00000000000000000000.log")
     content = log.read_bytes()
     at = 0
     while struct.unpack_from(">q", content, at)[0] != offset:

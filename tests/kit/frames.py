@@ -1,49 +1,26 @@
-"""As much of the Kafka protocol as a fault proxy must know: headers, and where errors stand.
+"""As much of the Kafka protocol as a fault proxy must know: heads of requests, errors of answers.
 
-A frame is what follows the four bytes of its length. Formats: the protocol guide of Apache Kafka.
+A frame is what follows the four bytes of its length. Formats are those of kafka-python.
 """
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-APIS = {
-    0: "Produce",
-    1: "Fetch",
-    2: "ListOffsets",
-    3: "Metadata",
-    8: "OffsetCommit",
-    9: "OffsetFetch",
-    10: "FindCoordinator",
-    11: "JoinGroup",
-    12: "Heartbeat",
-    13: "LeaveGroup",
-    14: "SyncGroup",
-    18: "ApiVersions",
-    22: "InitProducerId",
-    24: "AddPartitionsToTxn",
-    25: "AddOffsetsToTxn",
-    26: "EndTxn",
-    27: "WriteTxnMarkers",
-    28: "TxnOffsetCommit",
-    68: "ConsumerGroupHeartbeat",
+from kafka.protocol import metadata, producer
+from kafka.protocol.api_key import ApiKey
+
+APIS = {key.value: key.name for key in ApiKey}
+_ANSWERS = {
+    "Metadata": metadata.MetadataResponse,
+    "Produce": producer.ProduceResponse,
+    "InitProducerId": producer.InitProducerIdResponse,
+    "AddPartitionsToTxn": producer.AddPartitionsToTxnResponse,
+    "AddOffsetsToTxn": producer.AddOffsetsToTxnResponse,
+    "EndTxn": producer.EndTxnResponse,
+    "TxnOffsetCommit": producer.TxnOffsetCommitResponse,
 }
-
-# First version with compact lengths and tagged fields, per API whose errors can be read here.
-_FLEXIBLE_FROM = {
-    "Produce": 9,
-    "InitProducerId": 2,
-    "AddPartitionsToTxn": 3,
-    "AddOffsetsToTxn": 3,
-    "EndTxn": 3,
-    "TxnOffsetCommit": 3,
-}
-_METADATA_FLEXIBLE_FROM = 9
-_RECORD_ERRORS_FROM = 8
-"""Version of Produce from which answers name the records that were refused."""
-
-_BY_PARTITION = {"Produce", "AddPartitionsToTxn"}
-"""Answers that hold an error for each partition of each topic, and nothing else."""
+"""Those whose errors are read and changed."""
 
 
 class Request(NamedTuple):
@@ -57,74 +34,28 @@ class Request(NamedTuple):
 
 
 def read_request(frame: bytes) -> Request:
-    """Read the head of a request; an API that is not listed here is named by its number."""
+    """Read the head of a request; an API that is not known is named by its number."""
     key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
-    end = 10 + max(length, 0)
-    client_id = frame[10:end].decode("utf-8", "replace")
+    client_id = frame[10 : 10 + max(length, 0)].decode("utf-8", "replace")
     request = Request(APIS.get(key, str(key)), version, correlation_id, client_id)
     if request.api != "EndTxn":
         return request
-    reader = _Reader(frame, flexible=version >= _FLEXIBLE_FROM["EndTxn"], at=end)
-    reader.string()  # transactional id
-    reader.skip(8 + 2)  # producer id and epoch
-    return request._replace(commits=bool(reader.int8()))
+    asked = producer.EndTxnRequest.decode(frame, version=version, header=True)
+    return request._replace(commits=bool(asked.committed))
 
 
 def with_error(request: Request, answer: bytes, code: int) -> bytes:
-    """Return the answer with every error in it replaced.
+    """Return the answer with every error in it replaced; to Metadata, without any broker.
 
-    Raises KeyError for an API whose answers are not understood here.
+    That is what an only broker says that stops. Raises KeyError for an API that is not in _ANSWERS.
     """
-    if request.api == "AddPartitionsToTxn":
-        raise KeyError(request.api)
+    told = _read(request, answer)
     if request.api == "Metadata":
-        return without_brokers(request, answer)
-    reader = _Reader(answer, flexible=request.version >= _FLEXIBLE_FROM[request.api])
-    changed = bytearray(answer)
-    for place in _error_places(request, reader):
-        struct.pack_into(">h", changed, place, code)
-    return bytes(changed)
-
-
-def without_brokers(request: Request, answer: bytes) -> bytes:
-    """Return an answer to Metadata that says there are none, as an only broker that stops does."""
-    flexible = request.version >= _METADATA_FLEXIBLE_FROM
-    at = 9 if flexible else 8  # correlation id, tagged fields, throttle time
-    end = at
-
-    def length() -> int:
-        nonlocal end
-        if not flexible:
-            (number,) = struct.unpack_from(">h", answer, end)
-            end += 2
-            return max(0, int(number))
-        number = answer[end]
-        end += 1
-        return max(0, number - 1)
-
-    if flexible:
-        count = answer[end] - 1
-        end += 1
+        told.brokers = []
     else:
-        (count,) = struct.unpack_from(">i", answer, end)
-        end += 4
-    for _broker in range(count):
-        end += 4
-        for behind in (4, 1 if flexible else 0):  # host and port, rack and tagged fields
-            text = length()
-            end += text + behind
-    return answer[:at] + (b"\1" if flexible else bytes(4)) + answer[end:]
-
-
-def _error_places(request: Request, reader: "_Reader") -> Iterator[int]:
-    if request.api == "Produce":  # the throttle time stands at its end
-        yield from reader.produce_places(request.version)
-        return
-    reader.skip(4)  # throttle time
-    if request.api == "TxnOffsetCommit":
-        yield from reader.offset_places()
-    else:
-        yield reader.place
+        for part, name in _errors(told):
+            setattr(part, name, code)
+    return bytes(told.encode(header=True))
 
 
 def correlation_id(answer: bytes) -> int:
@@ -133,100 +64,21 @@ def correlation_id(answer: bytes) -> int:
 
 
 def error_code(request: Request, answer: bytes) -> int:
-    """Read the first error in an answer, 0 when it has none.
-
-    Of answers by partition only the first is looked at. Raises KeyError for an API whose answers
-    are not understood here.
-    """
-    reader = _Reader(answer, flexible=request.version >= _FLEXIBLE_FROM[request.api])
-    if request.api != "Produce":
-        reader.skip(4)  # throttle time
-    if request.api in _BY_PARTITION:
-        reader.array()
-        reader.string()
-        reader.array()
-        reader.skip(4)
-        return reader.int16()
-    if request.api == "TxnOffsetCommit":
-        codes = (struct.unpack_from(">h", answer, place)[0] for place in reader.offset_places())
-        return next((int(code) for code in codes if code), 0)
-    return reader.int16()
+    """Return the first error in an answer, 0 when it has none; KeyError as ``with_error``."""
+    codes = (getattr(part, name) for part, name in _errors(_read(request, answer)))
+    return next((int(code) for code in codes if code), 0)
 
 
-class _Reader:
-    """Walks through a frame; begins behind the number of an answer, or ``at``."""
+def _read(request: Request, answer: bytes) -> Any:
+    return _ANSWERS[request.api].decode(answer, version=request.version, header=True)
 
-    def __init__(self, frame: bytes, *, flexible: bool, at: int = 4) -> None:
-        self._bytes = frame
-        self._flexible = flexible
-        self._at = at
-        self._tags()
 
-    @property
-    def place(self) -> int:
-        return self._at
-
-    def skip(self, count: int) -> None:
-        self._at += count
-
-    def int8(self) -> int:
-        return self._fixed(">b", 1)
-
-    def int16(self) -> int:
-        return self._fixed(">h", 2)
-
-    def array(self) -> int:
-        return self._varint() - 1 if self._flexible else self._fixed(">i", 4)
-
-    def string(self) -> None:
-        length = self._varint() - 1 if self._flexible else self._fixed(">h", 2)
-        self.skip(max(0, length))  # -1: there is none
-
-    def offset_places(self) -> Iterator[int]:
-        """Yield where the error of each partition of each topic stands."""
-        for _ in range(self.array()):
-            self.string()
-            for _ in range(self.array()):
-                self.skip(4)
-                yield self._at
-                self.skip(2)
-                self._tags()
-            self._tags()
-
-    def produce_places(self, version: int) -> Iterator[int]:
-        """Yield where the error of each partition of each topic stands (versions 5 and later)."""
-        for _ in range(self.array()):
-            self.string()
-            for _ in range(self.array()):
-                self.skip(4)
-                yield self._at
-                self.skip(2 + 8 + 8 + 8)  # error, offset, time, beginning of the log
-                if version >= _RECORD_ERRORS_FROM:
-                    for _ in range(self.array()):
-                        self.skip(4)
-                        self.string()
-                        self._tags()
-                    self.string()
-                self._tags()
-            self._tags()
-
-    def _fixed(self, form: str, width: int) -> int:
-        (number,) = struct.unpack_from(form, self._bytes, self._at)
-        self._at += width
-        return int(number)
-
-    def _varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._bytes[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return number
-
-    def _tags(self) -> None:
-        if self._flexible:
-            for _ in range(self._varint()):
-                self._varint()
-                self.skip(self._varint())
+def _errors(told: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the parts of an answer that have an error, itself included, and what it is called."""
+    for name in told.fields:
+        value = getattr(told, name)
+        if name.endswith("error_code"):
+            yield told, name
+        for part in value if isinstance(value, list) else ():
+            if hasattr(part, "fields"):
+                yield from _errors(part)

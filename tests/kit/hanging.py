@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from confluent_kafka.admin import AdminClient, ResourceType
-from kafka import KafkaAdminClient
-from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from hapax.cluster.transaction_states import OFFSETS
+from tests.fault.watching.wire import Line
 from tests.kit.topics import configure, read_back
+from tests.kit.waiting import await_
 
 _VERIFIES = "transaction.partition.verification.enable"
 _KEY_OF_OFFSET = struct.pack(">h", 1)
@@ -24,9 +25,9 @@ _ADMINISTRATOR = "__admin_client"
 """Brokers let a client of this name write to topics of their own."""
 
 
-def hang(bootstrap: str, topic: str, partition: int, producer_id: int) -> None:
-    """Leave a transaction of one record open; the broker must not verify."""
-    _append(bootstrap, (topic, partition), _batch((producer_id, 0), None, b"hidden"))
+def hang(bootstrap: str, topic: str, producer_id: int) -> None:
+    """Leave a transaction of one record open in partition 0; the broker must not verify."""
+    _append(bootstrap, (topic, 0), _batch((producer_id, 0), None, b"hidden"))
 
 
 def hang_offset(bootstrap: str, holder: tuple[int, int], *, offset: int) -> int:
@@ -55,17 +56,19 @@ def _append(bootstrap: str, where: tuple[str, int], records: bytes) -> None:
         acks=-1,
         timeout_ms=10_000,
         topic_data=[data(name=topic, partition_data=[part])],
-        max_version=3,  # later ones tell the coordinator of the partition (KIP-890)
     )
-    give_up_s = time.monotonic() + _WITHIN_S
-    with closing(KafkaAdminClient(bootstrap_servers=bootstrap, client_id=_ADMINISTRATOR)) as client:
-        while True:  # until the broker has heard that it does not verify
-            answer = client._manager.run(client._manager.send, request)
-            error = answer.responses[0].partition_responses[0].error_code
-            if not error:
-                return
-            assert time.monotonic() < give_up_s, f"the broker refuses with {error}"
-            time.sleep(0.1)
+    codes = [0]
+
+    def taken() -> bool:
+        """Ask until the broker has heard that it does not verify."""
+        # Later versions tell the coordinator of the partition (KIP-890).
+        answer = line.ask(request, ProduceResponse, 3)
+        codes[:] = [answer.responses[0].partition_responses[0].error_code]
+        return codes == [0]
+
+    port = int(bootstrap.rpartition(":")[2])
+    with closing(Line(port, _WITHIN_S, _ADMINISTRATOR)) as line:
+        await_(taken, _WITHIN_S, lambda: f"the broker refuses with {codes}")
 
 
 @contextmanager

@@ -49,16 +49,6 @@ async def enriched(record: Record) -> Output:
     return Output(value * (1 if len(value) > 100 else 10_000))
 
 
-class SlowToLoad:
-    """Takes longer to be set up than one attempt may take."""
-
-    def setup(self) -> None:
-        time.sleep(2)
-
-    def __call__(self, record: Record) -> Output:
-        return obey(record)
-
-
 class LeavingSlowly:
     """The source of its process never returns from ``close``."""
 

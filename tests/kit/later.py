@@ -14,8 +14,6 @@ from tests.kit.managed_process import WorkerProcess
 def patient(record: Record) -> Output:
     """Ask for ``after`` seconds while the time is before ``until``; without one, always."""
     wish = json.loads(record.value or b"{}")
-    if wish.get("error"):
-        raise ConnectionError(wish["error"])
     if not wish["until"] or time.time() < wish["until"]:
         raise RetryLater(after=wish["after"])
     return Output(json.dumps({"n": wish["n"], "at": time.time()}).encode())

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import strategies as st
 
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Plan
+from hapax.core.records import Progress
 from hapax.kafka.consume.decode import read
 from hapax.kafka.consume.partition_state import PartitionStates
-from hapax.kafka.native import NativePath, _sources, record_path
+from hapax.kafka.native import NativeBatch, NativePath, Prepared, _sources, record_path
+from hapax.processing.plan import Destinations, Planner
 from tests.kit.doubles import Ticking
 from tests.kit.parts import settings_of
 
@@ -176,6 +178,17 @@ class Stage:
             (take, reference([plain[fields[3], fields[4]] for fields in take.messages()]))
             for take in takes
         ]
+
+
+def planned(native: Any, results: list[Any], topic: str = "out", *, to: Progress) -> Plan:
+    planner = Planner(Destinations("app", topic, "dead"))
+    return planner.plan_batch(NativeBatch(native), native.ids, results, to)
+
+
+def prepared(native: Any, results: list[Any], topic: str = "out") -> Prepared:
+    messages = planned(native, results, topic, to={}).messages
+    assert isinstance(messages, Prepared)
+    return messages
 
 
 def reference(messages: Sequence[Any]) -> Batch:

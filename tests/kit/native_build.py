@@ -1,4 +1,4 @@
-"""hapax_fast built once more, beside the one that is installed: with sanitizers, or damaged.
+"""hapax_fast built once more, beside the one that is installed, with sanitizers.
 
 ``python -m tests.kit.native_build FOLDER FLAG...`` builds it; PYTHONPATH=FOLDER takes it.
 """
@@ -19,17 +19,12 @@ SOURCES = ROOT / "fast/src"
 PACKAGE = ROOT / "fast/hapax_fast"
 
 
-def build(folder: Path, *flags: str, replaced: dict[str, tuple[str, str]] | None = None) -> None:
-    """Build the package in a folder. ``replaced``: by file of the sources, a text and another."""
+def build(folder: Path, *flags: str) -> None:
     target, sources = folder / "hapax_fast", folder / "src"
     for each in (target, sources):
         shutil.rmtree(each, ignore_errors=True)
     shutil.copytree(PACKAGE, target)
     shutil.copytree(SOURCES, sources)
-    for name, (old, new) in (replaced or {}).items():
-        text = (sources / name).read_text()
-        assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
-        (sources / name).write_text(text.replace(old, new))
     compile_native(sources, target, *flags)
 
 

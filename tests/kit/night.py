@@ -38,7 +38,7 @@ class Desk:
     """Where somebody on call types."""
 
     def __init__(self, route: PipelineUnderTest, **settings: str | None) -> None:
-        self.environment = route._with(settings) | {"HAPAX_INSTANCE": "desk"}
+        self.environment = route.environment(**settings) | {"HAPAX_INSTANCE": "desk"}
 
     def type(self, *words: str, given: str = "") -> Result:
         return CliRunner().invoke(app, list(words), env=self.environment, input=given)

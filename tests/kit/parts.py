@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Self, TypeVar
 
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Outputs
 from hapax.core.records import Message, Record
 from hapax.kafka.consume.source import KafkaSource
 from hapax.kafka.native import record_path
@@ -15,11 +15,6 @@ from hapax.kafka.properties import consumer_properties, producer_properties
 from hapax.settings import Settings, load_settings
 from tests.kit.committing import Committing
 from tests.kit.managed_process import required
-
-
-class MachineClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Quiet:
@@ -56,7 +51,7 @@ def source_of(settings: Settings, kind: type[Source], start: str = "") -> Source
         settings.input.topics,
         start=start or settings.input.start,
         logger=Quiet(),
-        clock=MachineClock(),
+        clock=time,
         watch=lambda _call: nullcontext(),
         native=record_path(settings).path,
     )
@@ -74,7 +69,7 @@ def transaction_of(
             deadline_s=8.0,
             native=record_path(settings).path,
         ),
-        clock=MachineClock(),
+        clock=time,
         forward=forward,
         watch=lambda _call: nullcontext(),
         **({} if met is None else {"meet_cluster": met.meet_cluster}),
@@ -119,7 +114,7 @@ class Parts:
 
     def begin(self, batch: Batch) -> None:
         self.transaction.begin()
-        self.transaction.send([self.copy(record) for record in batch.records])
+        self.transaction.send(Outputs([self.copy(record) for record in batch.records]))
 
     def process(self, batch: Batch) -> None:
         self.begin(batch)

@@ -61,7 +61,7 @@ class PipelineUnderTest:
             HAPAX_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap,
             HAPAX_TRANSFORM="tests.kit.orders:obey",
         )
-        self._environment = self._with(settings)
+        self._environment = self.environment(**settings)
 
     def create(self, **config: Mapping[str, str]) -> None:
         """Create all topics; ``config`` by role: source, target, dead_letters."""
@@ -78,14 +78,19 @@ class PipelineUnderTest:
 
     def start(self, kind: type[Kind], instance: str, **settings: str | None) -> Kind:
         log = self._folder / f"{self.app}-{len(self.workers)}.log"
-        worker = kind(self._with(settings), instance, log)
+        worker = kind(self.environment(**settings), instance, log)
         self.workers.append(worker)
         worker.start()
         return worker
 
     def environment(self, **settings: str | None) -> dict[str, str]:
         """Return the whole environment of a worker but for its name."""
-        return self._with(settings)
+        environment = dict(self._environment)
+        for name, value in settings.items():
+            environment.pop(f"HAPAX_{name}", None)
+            if value is not None:
+                environment[f"HAPAX_{name}"] = value
+        return environment
 
     def run_to_end(self, **settings: str | None) -> WorkerProcess:
         """Let one worker do all there is; it leaves by itself, content."""
@@ -127,14 +132,6 @@ class PipelineUnderTest:
 
     def _logs(self) -> str:
         return "\n".join(worker.text()[-3000:] for worker in self.workers)
-
-    def _with(self, settings: Mapping[str, str | None]) -> dict[str, str]:
-        environment = dict(self._environment)
-        for name, value in settings.items():
-            environment.pop(f"HAPAX_{name}", None)
-            if value is not None:
-                environment[f"HAPAX_{name}"] = value
-        return environment
 
 
 def metric(exposition: str, name: str) -> float:

@@ -26,10 +26,10 @@ def firing(url: str) -> dict[str, dict[str, Any]]:
     return {one["labels"]["alertname"]: one for one in alerts if one["state"] == "firing"}
 
 
-def impatient_rules(folder: Path, for_s: int = 2) -> Path:
-    """Return a copy of our rules in which alerts wait for ``for_s`` at most."""
+def impatient_rules(folder: Path) -> Path:
+    """Return a copy of our rules in which alerts wait for 2 s at most."""
     rules = folder / "alerts.yaml"
-    text, changed = re.subn(r"(?m)^( +for:) \w+$", rf"\1 {for_s}s", ALERTS.read_text())
+    text, changed = re.subn(r"(?m)^( +for:) \w+$", r"\1 2s", ALERTS.read_text())
     assert changed
     rules.write_text(text)
     return rules

@@ -3,14 +3,16 @@
 confluent-kafka ends every text that it commits with a NUL, so it cannot stand in for them.
 """
 
-import socket
-import struct
 from collections.abc import Mapping
+from contextlib import closing
 
 from confluent_kafka import Consumer, TopicPartition
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
+
+from tests.fault.watching.wire import Line
 
 ANSWER_S = 30.0
-_OFFSET_COMMIT, _VERSION = 8, 7
+_VERSION = 7
 
 
 def commit_raw(
@@ -23,33 +25,24 @@ def commit_raw(
     client = Consumer({"bootstrap.servers": brokers, "group.id": group})
     client.committed([TopicPartition(topic, 0)], ANSWER_S)  # from now on there is a coordinator
     client.close()
-    partitions = b"".join(
-        struct.pack(">iqi", number, offset, epoch) + _text(text)
+    asked = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = asked.OffsetCommitRequestPartition
+    partitions = [
+        one(
+            partition_index=number,
+            committed_offset=offset,
+            committed_leader_epoch=epoch,
+            committed_metadata=text,
+        )
         for number, (offset, epoch, text) in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[asked(name=topic, partitions=partitions)],
     )
-    request = b"".join(
-        [
-            struct.pack(">hhi", _OFFSET_COMMIT, _VERSION, 1),
-            _text("raw"),
-            _text(group),
-            struct.pack(">i", -1),
-            _text(""),
-            struct.pack(">h", -1),
-            struct.pack(">i", 1),
-            _text(topic),
-            struct.pack(">i", len(offsets)) + partitions,
-        ]
-    )
-    host, _, port = brokers.rpartition(":")
-    with socket.create_connection((host, int(port)), ANSWER_S) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        with connection.makefile("rb") as answers:
-            (length,) = struct.unpack(">i", answers.read(4))
-            answer = answers.read(length)
-    answered = answer[-6 * len(offsets) :]  # number and error of each partition
-    codes = [struct.unpack_from(">ih", answered, 6 * at)[1] for at in range(len(offsets))]
+    with closing(Line(int(brokers.rpartition(":")[2]), ANSWER_S)) as line:
+        (answer,) = line.ask(request, OffsetCommitResponse, _VERSION).topics
+    codes = [each.error_code for each in answer.partitions]
     assert codes == [0] * len(offsets), codes
-
-
-def _text(text: str) -> bytes:
-    return struct.pack(">h", len(text.encode())) + text.encode()

@@ -6,6 +6,7 @@ from typing import Literal, Protocol, cast
 from hapax.core.errors import ProducerDeadError
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, require_assigned
 from hapax.core.ports import Source
+from hapax.core.record_path import Outputs
 from hapax.core.records import Message, Progress, Record, TopicPartition
 from hapax.testing.broker import MemoryBroker
 from hapax.testing.source import MemorySource, MemoryTransaction
@@ -133,7 +134,7 @@ def unfenced(world: Rulebook) -> Claim:
 def send(world: Rulebook, transaction: Committing, *values: bytes) -> None:
     """Write outputs in the open transaction; return when they are in the log."""
     _, before = world.ends()
-    transaction.send([message(world, value) for value in values])
+    transaction.send(Outputs([message(world, value) for value in values]))
     until(world, lambda: world.ends()[1] >= before + len(values))
 
 

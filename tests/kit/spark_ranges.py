@@ -14,7 +14,7 @@ from hapax.kafka.properties import consumer_properties, lane_id, transactional_i
 from hapax.sandbox import Sandbox, SandboxTopic
 from hapax.settings import load_settings
 from hapax.wiring.task import RangeTask
-from tests.kit.parts import MachineClock, Quiet, source_of
+from tests.kit.parts import Quiet, source_of
 from tests.kit.topics import committed, read_back
 
 JOIN_TIMEOUT_S = 60.0
@@ -117,7 +117,7 @@ class Application:
             member=member,
             start=start,
             logger=Quiet(),
-            clock=MachineClock(),
+            clock=time,
             watch=lambda _call: nullcontext(),
         )
         self._ranges.append(made)

@@ -4,7 +4,6 @@ Tasks are killed, or called lost while they live on and wake up late; partitions
 that works on them; the driver dies and comes back. One seed tells a whole schedule.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ from random import Random
 from typing import Any, cast
 
 import msgspec
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from hapax.core.errors import BatchAbortedError, PositionLostError, ProducerDeadError, StopError
 from hapax.core.interrupt import Interrupt
@@ -37,57 +37,31 @@ from tests.kit.managed_process import required
 from tests.kit.pipeline import judge
 from tests.simulation.business import work as upper
 
-# Work that goes on step by step, when somebody else says so: tasks that may stop for a while.
-#
-# Each runs in a thread of its own, but only one thread runs at a time, so a seed tells all.
 
+class Errand(greenlet):  # type: ignore[misc] # it has no types
+    """One piece of work; it calls ``pause`` wherever another piece may come first.
 
-class KilledError(BaseException):
-    """The process of this errand ends here."""
-
-
-class Errand:
-    """One piece of work; it calls ``pause`` wherever somebody else may come first."""
+    It goes on step by step, when the schedule says so, and may stop for a while.
+    """
 
     def __init__(self, work: Callable[["Errand"], None]) -> None:
-        self.done = False
-        self._work = work
-        self._killed = False
-        self._go = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
-        threading.Thread(target=self._run, daemon=True).start()
+        super().__init__(lambda: work(self), getcurrent())
 
     def step(self) -> None:
         """Let it go on to its next pause, or to its end."""
-        if not self.done:
-            self._go.release()
-            self._back.acquire()
+        if not self.dead:
+            self.switch()
 
     def kill(self) -> None:
-        self._killed = True
-        self.step()
+        self.throw()
 
     def finish(self) -> None:
-        while not self.done:
+        while not self.dead:
             self.step()
 
     def pause(self) -> None:
         """Wait for the next step; called by the work itself."""
-        self._back.release()
-        self._go.acquire()
-        if self._killed:
-            raise KilledError
-
-    def _run(self) -> None:
-        self._go.acquire()
-        try:
-            if not self._killed:
-                self._work(self)
-        except KilledError:
-            pass
-        finally:
-            self.done = True
-            self._back.release()
+        self.parent.switch()
 
 
 PEER = "x"
@@ -272,7 +246,7 @@ class Jobs:
         for lane, (errand, _future) in list(self.running.items()):
             if self._world.random.random() < 0.7:
                 errand.step()
-            if errand.done:
+            if errand.dead:
                 del self.running[lane]
 
 

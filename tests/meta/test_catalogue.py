@@ -125,7 +125,7 @@ def test_a_series_of_commits_plays_every_trial(kind, every):
         for turn in range(100)
         for trial in chosen(every, parsed(every, [*words, "--turn", str(turn)]), Box())
     }
-    assert played == {trial.name for trial in every}
+    assert played == {trial.name for trial in every if not trial.rare}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pytest
 
 from hapax.core.interrupt import Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
@@ -59,7 +60,7 @@ class Example(NamedTuple):
         )
         calls.open()
         try:
-            return GatheredCalls(calls).apply_all(records, Interrupt(), {})
+            return GatheredCalls(calls).apply_all(Batch(records), Interrupt(), {})
         finally:
             calls.close()
 

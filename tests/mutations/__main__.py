@@ -3,8 +3,8 @@
   list            the mutations that are played; --write draws those anew that no longer exist
   show ID         one of them, as a difference
   reach           record which test reaches which line (once; needs ``coverage``)
-  run             play what is not settled, in parts that add up: --minutes 10
-  report          what became of them, by package; --write keeps it in results.tsv
+  run             play what nothing has killed, in parts that add up: --minutes 10
+  report          what became of them, by package
 
 With ``--real`` the tests on real servers are recorded and played, on what the others let survive:
 ``reach TEST … --real`` adds the reach of some, those of admitted.tsv first, then ``run --real``.
@@ -15,20 +15,16 @@ import difflib
 import os
 import sys
 import time
-from functools import partial
 
 import pytest
 
-from tests.mutations import chosen, copied, in_place, outcomes, tested
+from tests.mutations import chosen, played, reach, results
 from tests.mutations.candidates import ROOT, Mutation
-from tests.mutations.forked import NEW_PROCESS, Broken, Forked, Played
-from tests.mutations.outcomes import Outcome, show
-from tests.mutations.tested import Chosen
 
 QUICK = ("tests/unit", "tests/contract")
 PLAIN = (
     *("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"),  # reach is imported before
-    *("-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "tests.mutations.reach"),
 )
 
 
@@ -40,100 +36,54 @@ def main(words: list[str]) -> int:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_intermixed_args(words)
-    commands = {"list": _list, "show": _show, "reach": _reach, "run": _run, "report": _report}
-    return commands[options.command](options)
-
-
-def _list(options: argparse.Namespace) -> int:
-    if options.write:
-        known = chosen.known()
-        chosen.write(chosen.filled_up(known))
-    print(chosen.LIST.read_text(), end="")  # noqa: T201
+    layer = "real" if options.real else "quick"
+    match options.command:
+        case "list":
+            if options.write:
+                chosen.write(chosen.filled_up(chosen.known()))
+            sys.stdout.write(chosen.LIST.read_text())
+        case "show":
+            show(asked(options))
+        case "reach":
+            os.environ[reach.LAYER] = layer
+            marks = ("-m", played.LAYERS[layer])
+            return int(pytest.main([*PLAIN, *marks, *(options.id or QUICK)]))
+        case "run":
+            run(asked(options), layer, time.monotonic() + options.minutes * 60)
+        case "report":
+            sys.stdout.write(f"{results.tables()}\n")
     return 0
 
 
-def _show(options: argparse.Namespace) -> int:
-    for one in _asked(options):
+def show(mutations: list[Mutation]) -> None:
+    for one in mutations:
         source = (ROOT / one.file).read_bytes()
         before, after = (
             text.decode().splitlines(keepends=True) for text in (source, one.apply(source))
         )
         sys.stdout.writelines(difflib.unified_diff(before, after, one.file, one.id, n=4))
-    return 0
 
 
-def _reach(options: argparse.Namespace) -> int:
-    layer = "real" if options.real else "quick"
-    os.environ["MUTATIONS_REACH"] = layer
-    files = options.id or QUICK
-    plugin = ("-p", "tests.mutations.reach", "-m", copied.LAYERS[layer])
-    return int(pytest.main([*PLAIN, *plugin, *files]))
-
-
-def _run(options: argparse.Namespace) -> int:
-    deadline = time.monotonic() + options.minutes * 60
-    todo = _asked(options)
-    if options.real:
-        return _play_copies(_unsettled(todo, "real"), "real", deadline)
-    found = {mutation.id: (mutation, tests) for mutation, tests in _unsettled(todo, "quick")}
-    left = []
-
-    def settle(name: str, played: Played) -> None:
-        mutation, tests = found[name]
-        if played.word == NEW_PROCESS or (played.word == "survived" and tests.processes):
-            left.append((mutation, tests))
-            return
-        outcome = Outcome(name, "quick", played.word, played.by, len(tests.tests), played.seconds)
-        outcomes.keep(outcome)
-        show(mutation, outcome)
-
-    broken = [
-        Broken(mutation.id, partial(in_place.put, mutation), tests.tests, tests.cost_s)
-        for mutation, tests in found.values()
-    ]
-    plain = (*PLAIN, "--timeout", "60", "-m", copied.LAYERS["quick"], *QUICK)
-    code = pytest.main(list(plain), plugins=[Forked(broken, deadline, settle)])
-    return int(code) or _play_copies(left, "quick", deadline)
-
-
-def _play_copies(todo: list[tuple[Mutation, Chosen]], layer: str, deadline: float) -> int:
-    with copied.copy_of_the_tree() as tree:
-        for mutation, tests in todo:
+def run(mutations: list[Mutation], layer: str, deadline: float) -> None:
+    """Play what no test has noticed yet, first what was not played at all."""
+    rows = results.rows()
+    todo = [one for one in mutations if rows[one.id].outcome not in results.KILLED]
+    todo.sort(key=lambda one: rows[one.id].outcome != "not played")
+    with played.copy_of_the_tree() as tree:
+        for one in todo:
             if time.monotonic() > deadline:
                 break
-            outcome = copied.play(tree, mutation, tests, layer)
-            outcomes.keep(outcome)
-            show(mutation, outcome)
-    return 0
+            tests = reach.tests_of(one, layer)
+            word, by = played.play(tree, one, tests, layer) if tests else ("unreached", "")
+            row = rows[one.id]
+            if layer == "quick" or tests:  # what real tests do not reach, others may have
+                row = row._replace(outcome=word, layer=layer if tests else "", by=by)
+                results.keep(row)
+            place = f"{one.file.removeprefix('service/hapax/')}:{one.line}"
+            print(word, one.id, place, one.kind, by, flush=True)  # noqa: T201
 
 
-def _unsettled(todo: list[Mutation], layer: str) -> list[tuple[Mutation, Chosen]]:
-    """Return what is to be played, with its tests; keep that no test reaches the others."""
-    kept, reached = outcomes.kept(layer), tested.Reached(layer)
-    killed = {row.id for row in outcomes.rows() if row.outcome in outcomes.KILLED}
-    found = []
-    for mutation in todo:
-        past = kept.get(mutation.id)
-        if outcomes.is_settled(past):
-            continue
-        if layer == "real" and mutation.id in killed:
-            continue
-        tests = reached.of(mutation)
-        if tests.tests:
-            found.append((mutation, tests))
-        else:
-            outcomes.keep(Outcome(mutation.id, layer, "unreached"))
-    return sorted(found, key=lambda one: one[1].cost_s)
-
-
-def _report(options: argparse.Namespace) -> int:
-    if options.write:
-        outcomes.write()
-    print(outcomes.tables())  # noqa: T201
-    return 0
-
-
-def _asked(options: argparse.Namespace) -> list[Mutation]:
+def asked(options: argparse.Namespace) -> list[Mutation]:
     known = chosen.known()
     if gone := len(chosen.listed()) - len(known):
         sys.stderr.write(f"{gone} of the list no longer exist: list --write draws others\n")

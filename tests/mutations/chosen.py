@@ -25,24 +25,24 @@ def modules() -> list[Path]:
     return [file for name in PACKAGES for file in sorted((service / name).rglob("*.py"))]
 
 
-def draw(count: int = COUNT, seed: int = SEED) -> list[Mutation]:
-    """Choose so many: files by their statements, places at random, kinds by turn."""
+def draw() -> list[Mutation]:
+    """Choose COUNT: files by their statements, places at random, kinds by turn."""
     weights = {
         file: sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(file.read_text())))
         for file in modules()
     }
-    shares = _shares(weights, count)
+    shares = _shares(weights)
     chosen = []
     for file, share in shares.items():
-        chosen += _of_file(mutations(file), share, random.Random(f"{seed} {file.name}"))
+        chosen += _of_file(mutations(file), share, random.Random(f"{SEED} {file.name}"))
     return chosen
 
 
-def filled_up(kept: list[Mutation], count: int = COUNT) -> list[Mutation]:
+def filled_up(kept: list[Mutation]) -> list[Mutation]:
     """Return what is kept and as many others as are missing."""
     ids = {one.id for one in kept}
-    more = [one for one in draw(count) if one.id not in ids]
-    every = kept + more[: count - len(kept)]
+    more = [one for one in draw() if one.id not in ids]
+    every = kept + more[: COUNT - len(kept)]
     return sorted(every, key=lambda one: (PACKAGES.index(package(one.file)), one.file, one.begin))
 
 
@@ -71,13 +71,13 @@ def _short(text: str) -> str:
     return flat if len(flat) <= SHOWN else f"{flat[: SHOWN - 1]}…"
 
 
-def _shares(weights: dict[Path, int], count: int) -> dict[Path, int]:
+def _shares(weights: dict[Path, int]) -> dict[Path, int]:
     """Divide by weight; the largest remainders take what is left over."""
     whole = sum(weights.values())
-    exact = {file: weight * count / whole for file, weight in weights.items()}
+    exact = {file: weight * COUNT / whole for file, weight in weights.items()}
     shares = {file: int(share) for file, share in exact.items()}
     rest = sorted(exact, key=lambda file: shares[file] - exact[file])
-    for file in rest[: count - sum(shares.values())]:
+    for file in rest[: COUNT - sum(shares.values())]:
         shares[file] += 1
     return shares
 

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from hapax.core.errors import ClaimsUnavailableError, ProducerDeadError, RetryLater
 from hapax.core.headers import Retried
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates, Record
 from hapax.core.results import Result
 from hapax.engines.batch_runner import BatchRunner, Sizing, Windowing, WindowRunner
@@ -188,14 +189,14 @@ class Store:
             self._claims.lost_answers = 1
         return self._claims.claim(*request)
 
-    def ask(self, *request: Any) -> Travelling:
+    def ask(self, wanted: ClaimRequest) -> Travelling:
         strike = self._process.struck(CLAIMS, "claim")
         lost = strike is not None and strike.kind == "claims" and strike.seconds > 0.5
 
         def deliver() -> Mapping[int, Coordinates]:
             self.ping()
             self._claims.lost_answers = int(lost)
-            return self._claims.claim(*request)
+            return self._claims.ask(wanted).answer()
 
         return Travelling(self._world, self._process, deliver)
 

@@ -1,18 +1,15 @@
 """The command line of the simulation: many seeds on some cores, or one seed step by step."""
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any
-
-import msgspec
 
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.options import FAULTS, KEPT_FAULTS, Options
@@ -96,7 +93,8 @@ DEFECTS_MAX = 3
 PROGRESS_S = 2.0
 
 
-class Part(msgspec.Struct):
+@dataclass
+class Part:
     """What a range of seeds came to. ``defects``: seeds, with the classes of what was found."""
 
     schedules: int
@@ -121,13 +119,10 @@ def main(arguments: Sequence[str]) -> int:
             break
     seconds = time.monotonic() - began_s
     shortest = [_shortest(seed, told.mutant) for seed in sorted(total.defects)[:DEFECTS_MAX]]
-    if told.json:
-        sys.stdout.write(json.dumps(_facts(told, total, seconds, shortest), indent=1) + "\n")
-    else:
-        sys.stdout.write(table(total.schedules, seconds, total.counts))
-        for schedule in shortest:
-            with _mutant(told.mutant):
-                sys.stdout.write(describe(schedule, total.defects[schedule.seed]))
+    sys.stdout.write(table(total.schedules, seconds, total.counts))
+    for schedule in shortest:
+        with _mutant(told.mutant):
+            sys.stdout.write(describe(schedule, total.defects[schedule.seed]))
     return 1 if total.defects else 0
 
 
@@ -135,16 +130,16 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds (1)")
-    parser.add_argument("--seconds", type=float, help="go on for so long instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="break the worker like this")
-    parser.add_argument("--json", action="store_true", help="print facts instead of a table")
     return parser.parse_args(arguments)
 
 
 def _parts(told: argparse.Namespace) -> Iterator[Part]:
     """Play the seeds, in parts; the first defects end it early."""
-    work = ((first, last, told.mutant) for first, last in _ranges(told))
+    end = told.seed + told.count
+    starts = range(told.seed, end, CHUNK)
+    work = ((first, min(first + CHUNK, end), told.mutant) for first in starts)
     if told.jobs == 1:
         yield from map(_play, work)
         return
@@ -154,20 +149,6 @@ def _parts(told: argparse.Namespace) -> Iterator[Part]:
         while running:
             yield running.popleft().result()
             running.extend(pool.submit(_play, each) for each in islice(work, 1))
-
-
-def _ranges(told: argparse.Namespace) -> Iterator[tuple[int, int]]:
-    first = told.seed
-    if told.seconds is not None:
-        until_s = time.monotonic() + told.seconds
-        while time.monotonic() < until_s:
-            yield first, first + CHUNK
-            first += CHUNK
-        return
-    last = told.seed + told.count
-    while first < last:
-        yield first, min(first + CHUNK, last)
-        first += CHUNK
 
 
 def _play(work: tuple[int, int, str | None]) -> Part:
@@ -199,16 +180,3 @@ def _progress(total: Part, seconds: float) -> None:
         f"{total.schedules} schedules, {total.schedules / seconds:.0f} a second,"
         f" {len(total.defects)} defects\n"
     )
-
-
-def _facts(
-    told: argparse.Namespace, total: Part, seconds: float, shortest: list[Schedule]
-) -> dict[str, Any]:
-    return {
-        "seed": told.seed,
-        "schedules": total.schedules,
-        "seconds": round(seconds, 3),
-        "counts": dict(sorted(total.counts.items())),
-        "defects": {str(seed): kinds for seed, kinds in sorted(total.defects.items())},
-        "shortest": [msgspec.to_builtins(schedule) for schedule in shortest],
-    }

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Outputs
 from hapax.core.records import Progress, TopicPartition
 from hapax.engines import batch_runner, state_restore
 from hapax.engines.batch_runner import BatchRunner, WindowRunner
@@ -65,7 +65,7 @@ def offset_without_the_record_that_waits(
 ) -> Any:
     made = plan(self, *values, **named)
     kept = [n for n, message in enumerate(made.messages) if message.topic != RETRY]
-    made.messages = [made.messages[n] for n in kept]
+    made.messages = Outputs([made.messages[n] for n in kept])
     made.sources = [made.sources[n] for n in kept]
     return made
 
@@ -165,9 +165,9 @@ def expiry_reads_only_the_store(
 @in_place_of(KeyedState, "plan")
 def all_changes_go_to_one_partition(plan: Any, self: KeyedState, made: Any, *values: Any) -> None:
     plan(self, made, *values)
-    made.messages = [
-        replace(one, partition=0) if one.topic == self._topic else one for one in made.messages
-    ]
+    made.messages = Outputs(
+        [replace(one, partition=0) if one.topic == self._topic else one for one in made.messages]
+    )
 
 
 @in_place_of(State, "set")
@@ -188,15 +188,15 @@ def positions_move_without_what_was_changed(
 
 @in_place_of(Transformer, "apply_all")
 def duplicates_change_the_state(
-    apply_all: Any, self: Transformer, records: Any, interrupt: Any, preset: Any
+    apply_all: Any, self: Transformer, batch: Any, interrupt: Any, preset: Any
 ) -> Any:
     others = {index: known for index, known in preset.items() if known is not None}
-    found = apply_all(self, records, interrupt, others)
+    found = apply_all(self, batch, interrupt, others)
     for index in (index for index in preset.keys() - others.keys() if index < len(found)):
         changes, found[index] = changes_of(found[index]), None
         if changes is not None:
             found[index] = Stated()
-            found[index].changes, found[index].at_ms = changes, records[index].timestamp_ms
+            found[index].changes, found[index].at_ms = changes, batch.records[index].timestamp_ms
     return found
 
 
@@ -267,11 +267,10 @@ def abort_after_a_commit_without_answer(commit: Any, self: MemoryTransaction) ->
 
 
 @in_place_of(MemoryClaims, "_claimed")
-def our_own_claim_is_a_duplicate(
-    claim: Any, self: MemoryClaims, ids: Any, records: Any, *rest: Any
-) -> Any:
-    own = {index: records[index].coordinates for index, i in enumerate(ids) if self._found(i)}
-    return {**own, **claim(self, ids, records, *rest)}
+def our_own_claim_is_a_duplicate(claim: Any, self: MemoryClaims, wanted: Any) -> Any:
+    known = [index for index, each in enumerate(wanted.ids) if self._found(each)]
+    own = {index: wanted.records[index].coordinates for index in known}
+    return {**own, **claim(self, wanted)}
 
 
 @in_place_of(MemorySource, "_place")
@@ -328,13 +327,13 @@ def claims_go_into_the_oldest_generation(newest: Any, self: MemoryClaims) -> Any
 
 @in_place_of(MemoryClaims, "_claimed")
 def a_claim_that_is_found_gets_the_owner_that_asks(
-    claim: Any, self: MemoryClaims, ids: Any, records: Any, replays: Any, *rest: Any
+    claim: Any, self: MemoryClaims, wanted: Any
 ) -> Any:
-    found = claim(self, ids, records, replays, *rest)
+    found = claim(self, wanted)
     for index in found:
-        owner = replays.get(index) or records[index].coordinates
-        self._drop(ids[index])
-        self._newest()[ids[index]] = owner
+        owner = wanted.replays.get(index) or wanted.records[index].coordinates
+        self._drop(wanted.ids[index])
+        self._newest()[wanted.ids[index]] = owner
     return found
 
 
@@ -363,7 +362,7 @@ def dead_letters_are_not_written(apply: Any, self: Transformer, record: Any) -> 
 @in_place_of(Planner, "plan")
 def outputs_leave_in_another_order(plan: Any, self: Planner, *values: Any, **named: Any) -> Any:
     made = plan(self, *values, **named)
-    made.messages = made.messages[::-1]
+    made.messages = Outputs(made.messages[::-1])
     made.sources = made.sources[::-1]
     return made
 

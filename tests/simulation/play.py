@@ -4,7 +4,7 @@ That is one without each fault, each record, each worker.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import Random
 
 import msgspec
@@ -56,7 +56,7 @@ def fails(schedule: Schedule) -> str | None:
     return outcome.found[0][0] if outcome.found else None
 
 
-def shrink(schedule: Schedule, fails: Callable[[Schedule], str | None] = fails) -> Schedule:
+def shrink(schedule: Schedule) -> Schedule:
     """Return the shortest schedule found that fails as this one does."""
     kind = fails(schedule)
     tries, better = 0, kind is not None

@@ -4,11 +4,18 @@
 and prints a line for each: its name, what became of it and the test that failed.
 """
 
+import gc
+import os
+import resource
+import select
+import signal
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -25,10 +32,10 @@ from hapax.schemas import avro
 from hapax.telemetry.line_queue import LineQueue
 from tests.fault.mutants.__main__ import MUTANTS as ON_BROKERS
 from tests.kit.mutants import Patch, in_place_of
-from tests.mutations.forked import Broken, Forked, Played
 
 TABLE = Path(__file__).with_name("mutants.tsv")
 UNASKED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # the service is imported before
+CPU_S, WALL_S = 21, 110.0
 UNBROKEN = "none"
 """Breaks nothing: the tests of all mutants must pass."""
 
@@ -134,21 +141,73 @@ def _table() -> dict[str, Planted]:
 MUTANTS = _table()
 
 
+class Copies:
+    """Plays broken copies of this process in place of the tests that were collected.
+
+    The process has loaded everything. Each copy breaks the service in its own memory, plays its
+    tests until one fails, and ends: no file is touched, and a copy costs what its tests cost.
+    """
+
+    def __init__(self, every: Mapping[str, Planted]) -> None:
+        self._every = every
+        self._failed = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in session.items:
+            items[item.nodeid.partition("[")[0]].append(item)
+        gc.collect()
+        gc.freeze()  # copies share what none of them writes
+        for name, one in self._every.items():
+            session.items = [item for test in one.tests for item in items[test]]
+            print("", f"{name}\t{self._play(session, one)}", sep="\n", flush=True)  # noqa: T201
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self._failed:
+            self._failed = report.nodeid
+
+    def _play(self, session: pytest.Session, one: Planted) -> str:
+        """Return killed, survived or timeout, and the test that failed."""
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if not child:
+            self._be(session, one, theirs)
+        os.close(theirs)
+        ready, _, _ = select.select([ours], [], [], WALL_S)
+        said = os.read(ours, 4096).decode() if ready else ""
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ours)
+        return said or "timeout\t"
+
+    def _be(self, session: pytest.Session, one: Planted, channel: int) -> NoReturn:
+        said = "killed\tit cannot be put in place"
+        try:
+            os.setsid()
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+            one.put()
+            said = self._tested(session)
+        finally:
+            os.write(channel, said.encode())
+            os._exit(0)
+
+    def _tested(self, session: pytest.Session) -> str:
+        for item, after in zip(session.items, [*session.items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if self._failed:
+                return f"killed\t{self._failed}"
+        return "survived\t"
+
+
 def main() -> int:
-    every = {
-        UNBROKEN: Planted(
-            lambda: None, tuple(test for one in MUTANTS.values() for test in one.tests)
-        )
-    }
-    every |= MUTANTS
-
-    def settle(name: str, played: Played) -> None:
-        print("", f"{name}\t{played.word}\t{played.by}", sep="\n", flush=True)  # noqa: T201
-
-    broken = [Broken(name, one.put, one.tests, 1.0) for name, one in every.items()]
-    files = sorted({test.partition("::")[0] for one in every.values() for test in one.tests})
+    all_tests = tuple(test for one in MUTANTS.values() for test in one.tests)
+    files = sorted({test.partition("::")[0] for test in all_tests})
     plain = ("-q", "--no-header", *UNASKED, "-p", "no:cacheprovider", "-p", "no:xdist", *files)
-    return int(pytest.main(list(plain), plugins=[Forked(broken, float("inf"), settle)]))
+    every = {UNBROKEN: Planted(lambda: None, all_tests), **MUTANTS}
+    return int(pytest.main(list(plain), plugins=[Copies(every)]))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates, Record
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
@@ -26,10 +27,10 @@ class Claims(MemoryClaims):
         self.wait: Callable[[float], object] = self.clock.wait
         self.notes: list[tuple[str, int]] = []
 
-    def ask(self, *request: Any) -> Any:
-        first = request[1][0].offset
+    def ask(self, wanted: ClaimRequest) -> Any:
+        first = wanted.records[0].offset
         self.notes.append(("ask", first))
-        return Asked(self, first, super().ask(*request))
+        return Asked(self, first, super().ask(wanted))
 
 
 class Asked:

@@ -237,6 +237,14 @@ def test_references_at_the_top_are_read_resolved_and_written(top, content, data)
     assert reader(schema, inline)(content) == unnamed(data)
 
 
+def test_a_float_of_a_referenced_type_that_is_too_large_is_refused_and_not_infinite():
+    price = {"type": "record", "name": "x.Price", "fields": [{"name": "v", "type": "float"}]}
+    write = writer(schema_of({"type": "array", "items": "x.Price"}, price), b"")
+    assert write([{"v": 1.5}]) == b"\2\0\0\xc0?\0"
+    with pytest.raises(ValueError, match="does not fit float"):
+        write([{"v": 1e300}])
+
+
 MEMBERS = {
     "type": "record",
     "name": "x.Members",

@@ -13,14 +13,13 @@ from hypothesis import given, strategies as st
 
 from hapax.core.errors import Poison
 from hapax.core.formats import FormatOptions
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Identified
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Result
 from hapax.engines.batch_runner import WindowRunner
 from hapax.processing import call_window
 from hapax.processing.batch_result import Begun
 from hapax.processing.deduplicate import Claimed
-from hapax.processing.identity import Identified
 from hapax.processing.transform import TransformForm, form_of
 from tests.kit.calls import Stamps
 

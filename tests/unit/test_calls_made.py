@@ -12,14 +12,13 @@ import pytest
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Identified
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
 from hapax.engines.overlapping_calls import GatheredCalls, make_calls
 from hapax.processing.batch_result import Begun
 from hapax.processing.call_window import PENDING, Call, CallLimits, Window
 from hapax.processing.deduplicate import Claimed
-from hapax.processing.identity import Identified
 from hapax.processing.retry_later import Retrying
 from hapax.processing.transform import form_of
 from tests.kit import leaving
@@ -321,23 +320,6 @@ def test_calls_that_are_dropped_do_not_begin_and_coroutines_are_cancelled(opened
     assert cancelled == [0]
 
 
-@pytest.mark.parametrize("threads", [False, True])
-def test_a_call_that_asks_the_interpreter_to_exit_fails_its_record_alone(opened, *, threads):
-    def blocking(record: Record) -> Output:
-        if record.offset == 0:
-            raise SystemExit(3)
-        return Output(record.value)
-
-    async def waiting(record: Record) -> Output:
-        return blocking(record)
-
-    function = blocking if threads else waiting
-    calls, made = opened(function, concurrency=2, attempts_max=1), records(3)
-    calls.start(made)
-    results = done(calls, made)
-    assert [isinstance(result, Failure) for result in results] == [True, False, False]
-
-
 class Client:
     """A transform that is opened once and closed once."""
 
@@ -414,7 +396,7 @@ def test_a_batch_is_gathered_in_its_order_and_cut_when_it_is_due(opened):
 
     gathered = GatheredCalls(opened(function, concurrency=2))
     batch = [Record("in", 0, at, None, b"%d" % at) for at in range(50)]
-    results = gathered.apply_all(batch, interrupt, {1: None})
+    results = gathered.apply_all(Batch(batch), interrupt, {1: None})
     assert results[:2] == [(Output(b"0"),), None]
     assert 4 <= len(results) < 50
 

@@ -7,7 +7,8 @@ from unittest.mock import patch
 from hypothesis import example, given, settings, strategies as st
 
 from hapax.claims.kind import StoreOptions
-from hapax.claims.redis import RedisClaims, by_shard, first_number, packed_digests
+from hapax.claims.redis import RedisClaims, first_number
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Record
 from hapax.processing.identity import Identity
 
@@ -77,22 +78,23 @@ def test_whatever_records_hold_the_claim_call_is_packed_and_names_own_inputs_alo
     claims = RedisClaims("redis://127.0.0.1:1", StoreOptions("app", ttl_ms=3200))
     number = first_number("in")
     claims._store.take([b"3", EPOCH, b"", b"1000", []], [], 0.0)
+    wanted = ClaimRequest(
+        [found.claims[index] for index in places],
+        [records[index] for index in places],
+        {order[index]: owner for index, owner in found.replays.items() if index in order},
+    )
     with patch("hapax.claims.redis.Exchange", Wire(sent)):
-        claims.claim(
-            [found.claims[index] for index in places],
-            [records[index] for index in places],
-            {order[index]: owner for index, owner in found.replays.items() if index in order},
-        )
+        claims.ask(wanted).answer()
     assert {owner.topic for owner in found.replays.values()} <= {"in"}
     owners = [found.replays.get(index, records[index]) for index in places]
     assert len(sent) == bool(places)
     for *_, counts, named, packed, gone, asked, topic in sent:
         assert (asked, topic, gone) == (int.from_bytes(number, "big"), "in", b"")
-        digests = packed_digests([found.claims[at] for at in places], claims._store.salt)
+        digests = wanted.digests(claims._store.salt)
         all_owners = b"".join(
             number + owner.partition.to_bytes(3, "big") + owner.offset.to_bytes(8, "big")
             for owner in owners
         )
-        _, expected, *rest = by_shard([], digests, all_owners, b"")
+        _, expected, *rest = wanted.by_shard(digests, all_owners, b"")
         assert [named, packed, gone] == rest
         assert counts == " ".join(map(str, expected))

@@ -7,10 +7,11 @@ from hypothesis import given, strategies as st
 from redis.connection import SSLConnection
 
 from hapax.claims.kind import StoreOptions, TlsFiles
-from hapax.claims.redis import RedisClaims, packed_digests, packed_owners, salt_of
+from hapax.claims.redis import RedisClaims, salt_of
 from hapax.claims.redis_connection import connect, is_away, place
 from hapax.claims.redis_health import preflight, server_name
 from hapax.core.errors import ClaimsUnavailableError, ConfigurationError
+from hapax.core.record_path import ClaimRequest
 from hapax.core.records import Coordinates
 from hapax.sandbox.guard import Authority
 from hapax.testing.claims import MemoryClaims
@@ -290,10 +291,10 @@ def test_sentinels_are_not_given_the_login_of_the_server():
 
 def test_digests_are_16_bytes_and_differ_between_apps_and_epochs():
     shop, bank, later = salt_of("shop", b"1"), salt_of("bank", b"1"), salt_of("shop", b"2")
-    digests = packed_digests([b"x", b"y", b"x"], shop)
+    digests = ClaimRequest([b"x", b"y", b"x"]).digests(shop)
     assert len(digests) == 3 * 16
     assert digests[:16] == digests[32:] != digests[16:32]
-    assert len({packed_digests([b"x"], salt) for salt in (shop, bank, later)}) == 3
+    assert len({ClaimRequest([b"x"]).digests(salt) for salt in (shop, bank, later)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_digests_are_16_bytes_and_differ_between_apps_and_epochs():
     ],
 )
 def test_the_digest_of_a_claim_is_a_contract_between_versions(claim, digest):
-    assert packed_digests([claim], salt_of("shop", b"0123456789abcdef")).hex() == digest
+    assert ClaimRequest([claim]).digests(salt_of("shop", b"0123456789abcdef")).hex() == digest
 
 
 places = st.builds(
@@ -314,7 +315,7 @@ places = st.builds(
 
 @given(st.lists(places, max_size=5))
 def test_an_owner_is_14_bytes_number_partition_and_offset(owners):
-    packed = packed_owners(owners, {"orders": b"abc"})
+    packed = ClaimRequest(records=owners).packed_owners({"orders": b"abc"})
     assert [packed[at : at + 14] for at in range(0, len(packed), 14)] == [
         b"abc" + each.partition.to_bytes(3, "big") + each.offset.to_bytes(8, "big")
         for each in owners

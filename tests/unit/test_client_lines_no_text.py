@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
+from hapax.core.record_path import Outputs
 from hapax.kafka.errors import LINE_IS_NO_TEXT
 from hapax.kafka.produce import producer as kafka_producer
 from hapax.kafka.produce.base import ProducerConfig
@@ -39,7 +40,7 @@ def test_a_consumer_leaves_its_group_all_the_same(kafka, consumer):
 def test_what_a_producer_serves_is_a_doubt_for_it_may_have_told_of_a_lost_connection(monkeypatch):
     kafka, _, _ = transaction(monkeypatch)
     kafka.begin()
-    kafka.send([message()])
+    kafka.send(Outputs([message()]))
     kafka.send_offsets(commit_of({("in", 0): 5}))
     FakeProducer.fail["poll"] = [LINE]
     kafka.commit()
@@ -80,7 +81,7 @@ def test_without_transactions_the_outputs_are_sent_again(monkeypatch):
     )
     kafka.open()
     kafka.begin()
-    kafka.send([message()])
+    kafka.send(Outputs([message()]))
     with pytest.raises(ProducerDeadError, match=LINE_IS_NO_TEXT):
         kafka.commit()
 

@@ -12,8 +12,9 @@ from hapax import Output
 from hapax.core.errors import Poison
 from hapax.core.headers import ID, without_hapax
 from hapax.core.json_pointer import JsonPointer
+from hapax.core.record_path import Identified
 from hapax.core.records import Coordinates, Headers, Record
-from hapax.processing.identity import Identified, Identity
+from hapax.processing.identity import Identity
 from hapax.testing import Pipeline
 
 

@@ -96,11 +96,19 @@ def test_the_same_logs_are_gone_on_with_and_leaders_that_stayed_are_asked_nothin
     assert brokers.asked == []
 
 
-def test_topics_and_partitions_that_were_added_are_taken_and_those_given_up_forgotten(checkpoint):
+def test_topics_and_partitions_that_were_added_are_taken_and_none_is_forgotten(checkpoint):
     more = logs(topics={"in": "A", "new": "N"}, epochs={"in": {0: 3, 1: 5, 2: 0}, "new": {0: 0}})
     assert checkpoint.followed(Brokers(more), ["in"], 7) == more
     checkpoint.keep(more)
-    assert checkpoint.followed(Brokers(KNOWN), ["in"], 7).topics == KNOWN.topics
+    assert checkpoint.followed(Brokers(KNOWN), ["in"], 7) == more
+
+
+def test_a_topic_that_is_missing_at_a_commit_and_recreated_before_the_next_start_is_noticed(
+    checkpoint,
+):
+    checkpoint.keep(checkpoint.followed(Brokers(logs(topics={}, epochs={})), ["in"], 7))
+    with pytest.raises(PositionLostError, match="belong to a topic that was deleted"):
+        checkpoint.followed(Brokers(logs(topics={"in": "B"})), ["in"], 7)
 
 
 def test_a_new_leader_is_asked_whether_its_log_reaches_up_to_what_was_published(checkpoint):

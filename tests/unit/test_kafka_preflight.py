@@ -2,15 +2,44 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from hapax.cluster.cluster_state import Address
+from hapax.core.errors import ClaimsUnavailableError, PreflightError
+from hapax.core.interrupt import Interrupt
+from hapax.engines.lifecycle import Lifecycle, Process
+from hapax.engines.preflight import BOUNDED_S, check
 from hapax.kafka.admin import topics
 from hapax.kafka.admin.topics import KafkaPreflight
 from hapax.operations.doctor.brokers import Level, durability
 from hapax.settings import load_settings
+from tests.kit.doubles import Ticking, Told
 from tests.unit.test_settings import REQUIRED
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_bounded_run_waits_for_a_claim_store_no_longer_than_for_brokers(*, bounded):
+    """Without an end it waits until it is stopped."""
+    clock = Ticking()
+    told: Any = Told()
+    lifecycle = Lifecycle(clock, Interrupt(), timeout_s=10.0, wait=clock.wait)
+    settings = load_settings(REQUIRED | {"HAPAX_STOP_AFTER__AT_END": str(bounded).lower()})
+    brokers = Mock(process=Process(told, clock, lifecycle), settings=settings, problems=[])
+    claims, began_s = Mock(check=Mock(side_effect=ClaimsUnavailableError("refused"))), clock.now_s
+
+    def stop() -> None:
+        if clock.now_s > began_s + 99:
+            lifecycle.stop("SIGTERM")
+
+    told.on["claims_unavailable"] = stop
+    if bounded:
+        with pytest.raises(PreflightError, match="HAPAX_DEDUP__REDIS_URL: refused"):
+            check(brokers, Mock(strangers=list), claims)
+        assert BOUNDED_S < clock.now_s - began_s < BOUNDED_S + 2
+    else:
+        assert check(brokers, Mock(strangers=list), claims) is None
 
 
 @pytest.mark.parametrize(

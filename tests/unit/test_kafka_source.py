@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError, PositionLostError
+from hapax.kafka.client_log import Remade
 from hapax.kafka.consume.partition_state import PartitionState
 from hapax.kafka.consume.positions import LATE_S
 from hapax.kafka.consume.source import WAITING_MAX, KafkaSource
@@ -137,6 +138,24 @@ def test_an_offset_that_stays_below_what_was_committed_is_lost(monkeypatch):
     words = [str(lost.value).find(word) for word in ("transactions list", "audit", "set in/0/20")]
     assert -1 not in words
     assert words == sorted(words)  # whoever follows it sees what is open before anything is set
+
+
+def test_an_offset_that_another_program_has_moved_ahead_is_named_once(monkeypatch):
+    kafka, consumer, _clock = gone_back(monkeypatch, "")
+    consumer.offsets = {P0: 30}
+    assert kafka.committed([P0]) == {P0: 30}
+    (said,) = kafka.changes().errors
+    assert "in/0: another program has moved the group's offset from 20 to 30" in said
+    assert kafka.committed([P0]) == {P0: 30}
+    assert kafka.changes().errors == []
+
+
+def test_a_topic_that_was_recreated_after_its_partitions_had_left_is_noticed(monkeypatch):
+    kafka, _consumer, _clock = gone_back(monkeypatch)
+    remade = [Remade("in", "AAAA", "BBBB")]
+    monkeypatch.setattr(kafka._consumer.log.topics, "remade", lambda: remade)
+    with pytest.raises(PositionLostError, match="in/0: the next record is 20 of a topic that was"):
+        kafka.take(10, 0.0)
 
 
 @pytest.mark.parametrize("beside", ["", OTHER])

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from hapax.core.errors import BatchAbortedError, PreflightError, ProducerDeadError, StopError
 from hapax.core.ports import send_progress
+from hapax.core.record_path import Outputs
 from hapax.kafka.produce import producer as kafka_producer, transaction as kafka_transaction
 from hapax.kafka.produce.base import MessageSets
 from hapax.kafka.produce.producer import ClientLog
@@ -37,7 +38,7 @@ Patch = pytest.MonkeyPatch
 
 def whole(kafka: KafkaTransaction) -> None:
     kafka.begin()
-    kafka.send([message()])
+    kafka.send(Outputs([message()]))
     kafka.send_offsets(commit_of(P0))
     kafka.commit()
 
@@ -57,7 +58,7 @@ def test_a_transaction_is_begun_sent_and_committed_without_a_flush(monkeypatch):
 def test_a_timestamp_of_0_is_not_taken_for_now(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     kafka.begin()
-    kafka.send([replace(message(), timestamp_ms=at) for at in (None, 0, 1, 5)])
+    kafka.send(Outputs([replace(message(), timestamp_ms=at) for at in (None, 0, 1, 5)]))
     assert producer.timestamps == [0, 1, 1, 5]  # to the client 0 is now
 
 
@@ -118,7 +119,7 @@ def test_a_message_that_is_refused_fails_its_batch_and_is_named(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch, produce=fail)
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
-        kafka.send([message(b"a"), message(b"b"), message(b"c")])
+        kafka.send(Outputs([message(b"a"), message(b"b"), message(b"c")]))
     assert list(caught.value.refused) == [1]
     assert caught.value.content
     assert "abort_transaction" in producer.calls
@@ -136,7 +137,7 @@ def test_an_output_topic_that_the_client_knows_to_be_gone_is_no_fault_of_a_recor
     kafka, producer, _ = transaction(monkeypatch, produce=[failing(K._UNKNOWN_TOPIC)])
     kafka.begin()
     with pytest.raises(StopError, match="output topic out no longer exists"):
-        kafka.send([message()])
+        kafka.send(Outputs([message()]))
     assert transactional(producer)[-1] == "abort_transaction"
 
 
@@ -150,7 +151,7 @@ def test_what_the_client_cannot_encode_is_content_too_and_its_bad_state_is_not(
     kafka, _, _ = transaction(monkeypatch, produce=[error])
     kafka.begin()
     with pytest.raises(BatchAbortedError) as caught:
-        kafka.send([message()])
+        kafka.send(Outputs([message()]))
     assert caught.value.content is content
     assert content or caught.value.refused == {}
 
@@ -271,7 +272,7 @@ def test_what_is_refused_before_the_last_message_was_handed_over_is_learned_as_w
         producer.on["abort_transaction"] = report
         kafka.begin()
         with pytest.raises(BatchAbortedError, match="_STATE") as caught:
-            kafka.send([message(), message()])
+            kafka.send(Outputs([message(), message()]))
         producer.on.clear()
         return list(caught.value.refused), caught.value.content
 
@@ -402,7 +403,7 @@ def test_offsets_whose_call_never_returns_cost_the_producer_and_not_the_process(
     kafka, producer, _ = transaction(monkeypatch)
     producer.on["send_offsets_to_transaction"] = gate.wait  # type: ignore[assignment]
     kafka.begin()
-    kafka.send([message()])
+    kafka.send(Outputs([message()]))
     with pytest.raises(ProducerDeadError, match="hangs"):
         kafka.send_offsets(commit_of(P0))
     with pytest.raises(ProducerDeadError, match="no producer"):

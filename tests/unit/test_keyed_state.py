@@ -8,10 +8,9 @@ import pytest
 
 from hapax import Record, State
 from hapax.core.errors import ConfigurationError, StateUnreadError
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Outputs, Plan
 from hapax.core.records import Output
 from hapax.processing.keyed_state import KeyedState, MemoryState
-from hapax.processing.plan import Plan
 from hapax.processing.state import EXPIRES, changelog_key, entry_of, prefix_of
 from hapax.processing.transform import Transformer, form_of
 from hapax.testing import Pipeline
@@ -162,7 +161,7 @@ def test_each_input_is_named_although_another_changes_the_same_after_it():
     state.begin(both, dict)
     calls = Transformer(state.bound(form_of(count), lambda form: form).function, 1)
     results = [calls.apply(record) for record in records]
-    state.plan(plan := Plan([], ends, []), both, results)
+    state.plan(plan := Plan(Outputs(), ends, []), both, results)
     state.settle(ends)
     assert store.newest == dict.fromkeys(places, 4)
     named = [value for name, value in plan.messages[-1].headers if name == "hapax-source"]
@@ -253,7 +252,7 @@ def test_a_record_from_the_future_deletes_nothing_before_its_time_by_the_clock()
     for now_ms, deleted in ((HOUR_MS, False), (2 * HOUR_MS, True)):
         state = KeyedState(store, "app-state", now_ms=partial(int, now_ms))
         record = Record("input", 0, 0, b"a", b"x", timestamp_ms=9 * HOUR_MS)
-        plan = Plan(messages=[], progress={WHERE: 1}, sources=[])
+        plan = Plan(messages=Outputs(), progress={WHERE: 1}, sources=[])
         called = state.take(record, (), {})
         state.plan(plan, Batch([record], {WHERE: 0}, {WHERE: 1}), [called])
         assert (len(plan.messages) == 1) == deleted

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from msgspec import UNSET
 
-from hapax.core.record_path import UNCHANGED
 from hapax.core.records import Output, Record
+from hapax.kafka.native import UNCHANGED
 
 fast = pytest.importorskip("hapax_fast", reason="the native part is optional")
 

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from hapax.core.errors import BatchAbortedError
+from hapax.core.record_path import Outputs
 from hapax.core.records import Message
 from hapax.kafka.produce import base
 from hapax.kafka.produce.base import ABSENT_AGE_S, RULES_AGE_S, OutputTopics, ProducerConfig
@@ -44,11 +45,11 @@ class Asked:
         return {name: found for name, found in self.settings.items() if name in names}
 
     def admitted(self, *messages: Message) -> list[Message]:
-        return list(self.topics.admit(messages))
+        return list(self.topics.admit(Outputs(messages)))
 
     def refused(self, *messages: Message) -> list[int]:
         with pytest.raises(BatchAbortedError) as caught:
-            self.topics.admit(messages)
+            self.topics.admit(Outputs(messages))
         assert caught.value.content
         return list(caught.value.refused)
 
@@ -68,7 +69,7 @@ def letter(timestamp_ms: int) -> Message:
 
 
 def test_nothing_is_asked_about_topics_of_the_settings_and_messages_pass_as_they_are(asked):
-    messages = [to("out", YEAR_4000_MS), to("dead")]
+    messages = Outputs([to("out", YEAR_4000_MS), to("dead")])
     assert asked.topics.admit(messages) is messages
     assert asked.asked == []
 
@@ -97,7 +98,7 @@ def test_no_answer_about_a_name_is_no_fault_of_a_record(asked, monkeypatch):
 
     monkeypatch.setattr(base, "absent_topics", silent)
     with pytest.raises(BatchAbortedError, match="no answer") as caught:
-        asked.topics.admit([to("side")])
+        asked.topics.admit(Outputs([to("side")]))
     assert (caught.value.content, caught.value.refused) == (False, {})
 
 
@@ -145,7 +146,7 @@ def test_without_the_right_to_read_settings_brokers_judge_outputs_and_dead_lette
 def test_a_transaction_refused_for_a_timestamp_blames_all_that_are_in_its_next_attempt(monkeypatch):
     kafka, producer, _ = transaction(monkeypatch)
     monkeypatch.setattr(base, "topic_settings", lambda *_given: {"out": HOUR})
-    late = [message(), to("out", YEAR_4000_MS), message(), to("out", YEAR_4000_MS)]
+    late = Outputs([message(), to("out", YEAR_4000_MS), message(), to("out", YEAR_4000_MS)])
     producer.fail["commit_transaction"] = [failing(KafkaError.INVALID_TIMESTAMP, abort=True)]
     kafka.begin()
     kafka.send(late)

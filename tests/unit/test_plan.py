@@ -9,10 +9,11 @@ from hypothesis import given, strategies as st
 
 from hapax.cluster.topic_rules import MARGIN_MS, UNLIMITED, TopicRules, amended
 from hapax.core.errors import HapaxError
+from hapax.core.record_path import Plan
 from hapax.core.records import Coordinates, Headers, Message, Output, Record
 from hapax.core.results import Failure, Result
 from hapax.processing.dead_letters import Replayed, Wanted, dead_letter, is_original, note, replay
-from hapax.processing.plan import ERROR_CHARS_MAX, Destinations, Plan, Planner
+from hapax.processing.plan import ERROR_CHARS_MAX, Destinations, Planner
 
 PLANNER = Planner(Destinations("shop", "out", "dead"))
 
@@ -113,7 +114,7 @@ def test_each_message_knows_the_record_it_comes_from_and_others_are_counted():
     assert plan.sources == [1, 1, 3]
     assert (plan.filtered, plan.duplicates) == (1, 1)
     plan = planned([record(1), record(2), record(3)], [(), None, ()])
-    assert (plan.filtered, plan.duplicates, plan.messages) == (2, 1, [])
+    assert (plan.filtered, plan.duplicates, list(plan.messages)) == (2, 1, [])
 
 
 def test_the_source_header_follows_partition_and_topic():

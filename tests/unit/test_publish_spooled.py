@@ -297,9 +297,13 @@ MISFITS: dict[str, list[Any]] = {
     "key": ["k", 7],
     "partition": [True, -2, -1.0, None, 1 << 31],
     "timestamp_ms": [1.5, -1, 1 << 63, False],
-    "headers": [None, [("trace", "abc")], [(b"trace", b"abc")], {"trace": b"abc"}, "abc"],
+    "headers": [
+        *[None, [("trace", "abc")], [(b"trace", b"abc")], {"trace": b"abc"}, "abc"],
+        *([("whole", b"1"), (cut, b"2")] for cut in ("a\0b", "\0")),  # the client would cut them
+    ],
 }
-FIT = {"topic": "in", "value": b"", "key": b"", "partition": 0, "timestamp_ms": 0, "headers": []}
+FIT = {"topic": "in", "value": b"", "key": b"", "partition": 0, "timestamp_ms": 0}
+FIT["headers"] = [("", b""), ("x", None), ("x", b"1")]
 
 
 def test_what_is_a_record_of_no_topic_is_refused_before_it_is_accepted(away):

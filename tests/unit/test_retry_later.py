@@ -13,7 +13,7 @@ from hapax.core.interrupt import Interrupt
 from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates, Message
 from hapax.core.results import Failure, Later, Put, Result
-from hapax.processing.batch_result import BatchResult, Facts
+from hapax.processing.batch_result import BatchResult
 from hapax.processing.dead_letters import condemn
 from hapax.processing.deduplicate import Claimed
 from hapax.processing.identity import Identity
@@ -123,7 +123,7 @@ def results(
     retrying = retrying or policy()
     tries = LaterTries(retrying, now_ms=lambda: now_ms)
     preset = tries.before(records) | (known or {})
-    called = Transformer(function, 1, retrying).apply_all(records, Interrupt(), preset)
+    called = Transformer(function, 1, retrying).apply_all(Batch(records), Interrupt(), preset)
     return tries.after(records, called, preset)
 
 
@@ -261,7 +261,7 @@ def test_the_time_that_a_record_has_waited_on_purpose_is_no_latency():
         result = BatchResult.of(
             batch,
             PLANNER.plan(records, ids, [done] * len(records), {}),
-            Facts.of(batch, ids, len(records)),
+            batch.facts(ids, len(records)),
             Claimed({}),
             phases_s={},
             attempt=1,
@@ -275,4 +275,4 @@ def test_a_plan_counts_later_tries_and_moves_apart_from_failures():
     moved = step(asking("1h"), waiting, NOW_MS)
     plan = PLANNER.plan([FIRST, waiting], [b"1", b"1"], [asked, moved], {})
     assert (plan.retried, plan.moved, plan.failures) == (1, 1, {})
-    assert plan.outputs() == {"app-retry": 2}
+    assert plan.messages.counts() == {"app-retry": 2}

@@ -31,6 +31,33 @@ def test_what_spark_users_type_for_kafka_is_a_setting_or_a_property_of_the_clien
 
 
 @pytest.mark.parametrize(
+    "variables",
+    [
+        {"HAPAX_DEDUP__REDIS_URL": "redis://h/0", "HAPAX_TRANSFORM": "a:b"},
+        {"HAPAX_SPARK__MASTER": "spark://h:7077", "HAPAX_ENGINE": "worker"},
+        {"HAPAX_SPARK__DATAFRAME": "a:b", "HAPAX_SPARK__CHECKPOINT": "/other"},
+        {"HAPAX_DEAD_LETTER__TOPIC": "dead", "HAPAX_OUTPUT__FORMAT": "json"},
+    ],
+)
+def test_what_the_environment_says_of_a_service_is_nothing_to_a_job_of_ones_own(
+    monkeypatch, variables
+):
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    found = settings_of(SinkOptions.parse(GIVEN))
+    assert (found.engine, found.dedup.redis_url, found.spark.checkpoint) == ("spark", None, "/c")
+
+
+def test_queries_that_share_a_spool_location_have_a_folder_each():
+    shared = [
+        SinkOptions.parse(GIVEN | {"checkpointLocation": at, "spoolLocation": "/rows/"}).spool
+        for at in ("/one", "/two", "/one/")
+    ]
+    assert shared[0] == shared[2] != shared[1]
+    assert all(one.startswith("/rows/") for one in shared)
+
+
+@pytest.mark.parametrize(
     ("name", "complaint"),
     [
         ("kafka.acks", "an output counts only when all in-sync replicas have it"),

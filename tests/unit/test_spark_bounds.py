@@ -3,13 +3,7 @@
 import pytest
 
 from hapax.cluster.partition_offsets import HeldBack
-from hapax.core.errors import (
-    BatchAbortedError,
-    DuplicateInstanceError,
-    MemberFencedError,
-    ProducerDeadError,
-    StopError,
-)
+from hapax.core.errors import BatchAbortedError, MemberFencedError, ProducerDeadError, StopError
 from hapax.engines.spark.plan import RangeOutcome
 from hapax.processing.limits import FenceBudget
 from tests.kit.spark_driver import (
@@ -374,13 +368,6 @@ def test_a_member_whose_name_was_given_away_joins_anew_and_shares_out_again(driv
     assert driver.journal.count("fence 0") == 2
     assert driver.plan.starts == {P0: 6}
     assert driver.told.of("member_fenced") == [{"reason": "fenced", "explained": False}]
-
-
-@played(lanes=1)
-def test_a_name_that_is_given_away_again_and_again_means_a_twin(driver):
-    driver.member.fail["attend"] = [MemberFencedError("fenced", explained=False)] * 2
-    with pytest.raises(DuplicateInstanceError):
-        yield from driver.turns(50)
 
 
 @played(lanes=1)

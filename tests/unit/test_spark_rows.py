@@ -52,6 +52,7 @@ def test_columns_of_a_record_are_taken():
         (schema(value=TEXT, partition=LONG), ["column partition is bigint and must be int"]),
         (schema(value=TEXT, timestamp=TimestampNTZType()), ["column timestamp is timestamp_ntz"]),
         (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
+        (schema(value=TEXT).add("value", TEXT), ["there is more than one column value"]),
     ],
 )
 def test_columns_that_are_not_a_records_are_all_told(columns, problems):
@@ -323,6 +324,22 @@ def test_rows_are_summed_up_by_topic():
         "out": RowNeeds(partition_max=1, bytes_max=8, keyless=True),
         "last": RowNeeds(bytes_max=1, keyless=False),
     }
+
+
+def test_what_one_topic_gets_is_not_asked_of_another():
+    rows = rows_of(
+        value=pa.array(["a", "abc"]),
+        topic=pa.array([None, "wide"]),
+        partition=pa.array([0, 7], pa.int32()),
+    )
+    found = needs(rows)
+    assert (found["out"].partition_max, found["out"].bytes_max) == (0, 1)
+    assert (found["wide"].partition_max, found["wide"].bytes_max) == (7, 3)
+
+
+def test_an_empty_topic_is_refused():
+    with pytest.raises(StopError, match="empty topic; null stands for out"):
+        needs(rows_of(value=pa.array(["a", "b"]), topic=pa.array(["", None])))
 
 
 def test_rows_are_asked_for_their_earliest_and_latest_timestamp():

@@ -175,6 +175,7 @@ def test_a_copied_folder_is_refused_unless_it_is_adopted_and_one_of_another_app_
     opened(killed).close()
     with pytest.raises(folder.SpoolMovedError, match="not of other"):
         SpoolStore(folder.Folder(killed), "other", disk_max_bytes=1 << 30)
+    assert not (killed / DAMAGED_WAL).exists()  # a log that is damaged later would find it there
 
 
 @pytest.mark.parametrize("name", ["spool.id", "00000000000000000001.log"])

@@ -264,7 +264,7 @@ def test_a_batch_of_suspects_is_given_away_in_groups_as_large_as_calls_overlap(
     apart = isolation(settings, made, MagicMock())
     apart._elsewhere = noted = Noted(dies=dies)
     apart.suspect(IN, len(TEN), 1)
-    assert apart.apply_all(TEN, Interrupt(), {}) == [()] * len(TEN)
+    assert apart.apply_all(Batch(TEN), Interrupt(), {}) == [()] * len(TEN)
     groups = [min(most, len(TEN) - at) for at in range(0, len(TEN), most)]
     alone = [[group, *[1] * group] if dies and group > 1 else [group] for group in groups]
     assert noted.given == [size for sizes in alone for size in sizes]

@@ -14,6 +14,7 @@ from hapax.cluster.offset_moves import Halving
 from hapax.core.errors import BatchAbortedError, HapaxError, ProducerDeadError
 from hapax.core.headers import ID, PATH, SOURCE
 from hapax.core.offset_commit import GroupOffset
+from hapax.core.record_path import Plan
 from hapax.core.records import Headers, Message, Output, Record, TopicPartition
 from hapax.kafka.consume.target_source import KafkaTargetSource
 from hapax.kafka.produce.target import (
@@ -23,7 +24,7 @@ from hapax.kafka.produce.target import (
     shown_id,
     target_names,
 )
-from hapax.processing.plan import Destinations, OtherCluster, Plan, Planner
+from hapax.processing.plan import Destinations, OtherCluster, Planner
 from hapax.settings import Settings, load_settings
 from tests.kit.doubles import Ticking
 from tests.unit.test_settings import REQUIRED, TARGET
@@ -142,7 +143,7 @@ def test_the_path_grows_by_the_cluster_that_is_read_and_what_has_been_there_is_n
     assert (PATH, b"z,y,a") in message.headers
     assert sum(name == PATH for name, _value in message.headers) == 1
     plan = planned(HERE, ((PATH, b"b,c"),))
-    assert (plan.messages, plan.looped, plan.filtered) == ([], 1, 0)
+    assert (list(plan.messages), plan.looped, plan.filtered) == ([], 1, 0)
     assert planned(HERE, ((PATH, b"bb"),)).looped == 0
     spread = OtherCluster(b"a", b"b", mirrors=True)  # numbers of partitions differ
     assert planned(spread, ((PATH, b"b"),)).looped == 1

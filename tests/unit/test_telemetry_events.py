@@ -204,7 +204,7 @@ CASES = [
     Case(
         "watchdog_fired",
         {"call": "commit", "seconds": 61.0},
-        {"level": "critical"},
+        {"level": "critical", "exit_code": 7},
         sample='watchdog_fired_total{call="commit"}',
     ),
     Case(
@@ -306,7 +306,7 @@ CASES = [
     Case(
         "call_hung",
         {"seconds": 5.0},
-        {"level": "critical", "record": "orders/0/7"},
+        {"level": "critical", "record": "orders/0/7", "exit_code": 8},
         facts={"coordinates": Coordinates("orders", 0, 7)},
     ),
     Case(

@@ -199,6 +199,18 @@ def test_state_by_key_has_figures_and_partitions_that_wait_for_it_and_is_not_the
     assert told.status["partitions"][0]["held_by"] is None
 
 
+def test_a_member_whose_partitions_all_wait_for_their_state_is_not_ready(told):
+    told.events.service_ready()
+    told.work(OURS)
+    restoring = {ORDERS: (40, 100), ("orders", 9): (0, None)}  # one that has left meanwhile
+    told.events.state_measured(StateFigures(4096, 1 << 30, 7, restoring))
+    assert told.status["reasons"] == [
+        "all of 1 partitions wait for their state, which is being read"
+    ]
+    told.events.state_measured(StateFigures(4096, 1 << 30, 7, {}))
+    assert told.status["reasons"] == []
+
+
 def test_what_a_bounded_run_waits_for_is_a_reason_until_it_goes_on(told):
     told.events.service_ready()
     told.work()

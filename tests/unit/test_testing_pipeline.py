@@ -263,11 +263,3 @@ def test_the_policy_of_later_tries_ends_in_a_dead_letter_after_the_last(transfor
     assert [10 <= delays[0] <= 11, 20 <= delays[1] <= 22] == [True, True]
     (letter,) = result.dead_letters
     assert (letter.source, letter.attempts, letter.reason) == (at, 9, "TimeoutError")
-
-
-def test_without_a_topic_for_it_a_wish_for_a_later_try_is_a_dead_letter():
-    def transform(_record: Record) -> None:
-        raise RetryLater(after="90s")
-
-    result = Pipeline(transform).run(b"v")
-    assert (len(result.dead_letters), result.waiting) == (1, {})

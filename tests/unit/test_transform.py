@@ -15,6 +15,7 @@ from google.protobuf import timestamp_pb2
 
 from hapax.core.errors import ConfigurationError, Poison
 from hapax.core.interrupt import Interrupt, KilledError
+from hapax.core.record_path import Batch
 from hapax.core.records import OUTPUT_BYTES, Output, Record
 from hapax.core.results import Failure, Undecided
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer
@@ -105,7 +106,7 @@ def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(f
     )
     transformer = open_transformer(form_of(forms.get(form, many)), limits)
     with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
-        (result,) = transformer.apply_all([RECORD], Interrupt(), {})
+        (result,) = transformer.apply_all(Batch([RECORD]), Interrupt(), {})
     assert isinstance(result, Failure)
     assert (result.reason, result.attempts) == ("OutputsTooLarge", 1)
     assert "HAPAX_CALL__OUTPUT_BYTES_MAX" in result.text
@@ -130,11 +131,11 @@ def test_a_batch_ends_with_the_record_with_which_its_outputs_exceed_its_bound(fo
     interrupt = Interrupt()
     interrupt.bytes_max = 5000
     with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
-        results = transformer.apply_all([RECORD] * 100, interrupt, {3: None})
+        results = transformer.apply_all(Batch([RECORD] * 100), interrupt, {3: None})
         assert interrupt.bytes > 5000
         if form == "alone":
             assert len(results) == (4 if shape == "many small" else 7)
-            assert len(transformer.apply_all([RECORD] * 3, interrupt, {0: None})) == 2
+            assert len(transformer.apply_all(Batch([RECORD] * 3), interrupt, {0: None})) == 2
         else:
             assert 4 <= len(results) < 50  # in calls that had begun
 

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from hapax.core.interrupt import Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure
 from hapax.engines import watchdog as module
@@ -74,7 +75,7 @@ def test_attempts_at_a_record_are_timed_apart_and_none_begins_when_the_group_wou
         assert [dog._hanging() for _ in range(5)] == [None] * 5
         raise ConnectionError("away")
 
-    (result,) = Transformer(away, 3).apply_all([ONE], calls, {})
+    (result,) = Transformer(away, 3).apply_all(Batch([ONE]), calls, {})
     assert result == Failure("ConnectionError", "away", attempts)
     calls.record, calls.pausing = ONE, True
     assert [dog._hanging() for _ in range(99)] == [None] * 99

@@ -62,3 +62,28 @@ there are {{ sortAlpha .of | join ", " }}
 {{- end -}}
 {{- with $unknown }}{{ fail (printf "values that do not exist:%s" .) }}{{ end -}}
 {{- end }}
+
+{{- /* What would be rendered and could not work. */ -}}
+{{- define "hapax.possible" -}}
+{{- $settings := .Values.settings -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "hapax.name" .)) -}}
+{{- fail (printf "the name %s cannot be that of a Service: it begins with a letter and has letters, digits and dashes; choose another release name, or fullnameOverride" (include "hapax.name" .)) -}}
+{{- end -}}
+{{- $computed := append (keys (.Files.Get "settings.yaml" | fromYaml).defaults) "HAPAX_GROUP__MEMBERSHIP" -}}
+{{- range .Values.extraEnv -}}
+{{- if has .name $computed -}}
+{{- fail (printf "extraEnv: %s decides about probes, memory or members: put it into settings" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range list "HAPAX_INPUT__END" "HAPAX_STOP_AFTER__AT_END" "HAPAX_STOP_AFTER__RECORDS" -}}
+{{- if not (has (index $settings . | toString | lower) (list "" "<nil>" "false")) -}}
+{{- fail (printf "settings.%s: a bounded run ends, and these pods would begin again: use a Job (docs/backfill.md)" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $settings.HAPAX_SPARK__DATAFRAME (gt (int64 .Values.replicaCount) 1) -}}
+{{- fail "replicaCount: a DataFrame pipeline is one query with one checkpoint, and one pod; set it to 1" -}}
+{{- end -}}
+{{- if and (eq ($settings.HAPAX_ENGINE | toString) "spark") (not (dig "limits" "memory" "" .Values.resources)) -}}
+{{- fail "settings.HAPAX_ENGINE: Spark needs its image, and more memory and scratch: add -f values/spark.yaml" -}}
+{{- end -}}
+{{- end }}

@@ -31,9 +31,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "hapax.metadata" -}}
-name: {{ include "hapax.name" . }}
+{{- include "hapax.found" (dict "root" .) -}}
+{{- end }}
+
+{{- /* The same for what an operator finds by labels of its own: .root and .labels. */ -}}
+{{- define "hapax.found" -}}
+name: {{ include "hapax.name" .root }}
 labels:
-  {{- include "hapax.labels" . | nindent 2 }}
+  {{- mergeOverwrite (include "hapax.labels" .root | fromYaml) (.labels | default dict) | toYaml | nindent 2 }}
 {{- end }}
 
 {{- define "hapax.image" -}}

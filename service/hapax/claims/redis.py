@@ -18,22 +18,20 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
   to live. Three are alive, of 16 hashes each, which the server grows by itself, step by step. One
   that is over is unlinked as a whole. Nothing is swept, divided or dated.
 - An id is in one generation at most: a claim asks all of them, and writes into the newest.
-- A longer time to live holds at once for all ids that are still there, a shorter one from the next
-  generation on, which begins as soon as its ids may not be in the one before.
-- A clock that is set back begins its future generations again, so that they end, too; one that is
-  set forward ends claims early, which is seen because each answer has the time.
-- Keys end by themselves two and a half times the time to live after their generation began, so that
-  nothing outlives an app that is gone but its format and its epoch.
+- A longer time to live holds at once for all ids that are kept, a shorter one from the next
+  generation on.
+- A clock that is set back begins its future generations again; one that is set forward ends claims
+  early, which is seen because each answer has the time.
+- Keys end by themselves after two and a half times the time to live, should the app be gone.
 - The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
   restart, failover to an empty replica) the script has another one: the batch is claimed again in
   that, and ``on_emptied`` is called.
 - The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
   other records. The first call that knows it writes it; a call of another one claims nothing.
 
-Of a digest, 16 bytes of BLAKE2b, 14 name the id and 4 bits its shard: with 3 of a topic's number, 3
-of the partition and 8 of the offset an owner has 14 bytes, too, and the server needs 16 for each.
-There is one way to write an owner, because the script compares them as bytes. A topic's number is a
-hash of its name, so that a failover that loses the latest writes cannot give it to another topic.
+Of a digest, 14 bytes name the id and 4 bits its shard; an owner has 14 as well: 3 of a topic's
+number, 3 of the partition, 8 of the offset. A topic's number is a hash of its name: a failover that
+loses the latest writes cannot give it to another topic.
 
 Time is Redis' own. Redis 6.2 is the oldest that works.
 """
@@ -44,7 +42,6 @@ import re
 import secrets
 import time
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -60,7 +57,7 @@ from hapax.core.errors import (
     other_cluster,
 )
 from hapax.core.ports import Claims, Owned, Preflight, StoreHealth
-from hapax.core.record_path import Ids, RecordPath
+from hapax.core.record_path import DIGEST_BYTES, NUMBER_BYTES, PARTITION_BYTES, SIZE, ClaimRequest
 from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
@@ -70,17 +67,10 @@ if TYPE_CHECKING:
     from redis.connection import Connection
 
     from hapax.claims.kind import StoreOptions
-    from hapax.core.records import Record
 
 SCRIPT: Final = Path(__file__).with_name("redis_claim.lua")
 FORMAT: Final = b"3"
-DIGEST_BYTES: Final = 16
-SHARDS: Final = 16
-NUMBER_BYTES: Final = 3
-_PARTITION_BYTES, _OFFSET_BYTES = 3, 8
-SIZE: Final = NUMBER_BYTES + _PARTITION_BYTES + _OFFSET_BYTES
-"""Bytes of an owner, and of an id."""
-_OTHER: Final = Struct(f">I{NUMBER_BYTES}s{_PARTITION_BYTES}sQ")
+_OTHER: Final = Struct(f">I{NUMBER_BYTES}s{PARTITION_BYTES}sQ")
 """An index, and the owner of its id."""
 IDS_AT_ONCE: Final = 10_000
 """In one call of the script, some 20 ms of the server: it serves others in between."""
@@ -294,34 +284,26 @@ class Found(NamedTuple):
 class Request:
     """One call for any number of ids; ``ports.Asked``.
 
-    owners  of the ids; none where it is only asked who owns them
-    gone    empty, or for each id an owner that gives way
+    wanted  without records where it is only asked who owns the ids
     """
 
-    def __init__(
-        self,
-        store: Store,
-        what: str,
-        ids: Sequence[bytes] = (),
-        owners: Sequence[Record | Coordinates] = (),
-        gone: Sequence[Coordinates] = (),
-    ) -> None:
+    def __init__(self, store: Store, what: str, wanted: ClaimRequest) -> None:
         self._store = store
         self._what = what
-        self._ids, self._owners, self._gone = ids, owners, gone
-        self._topics = topics_of((*owners, *gone) if gone else owners)
+        self._wanted = wanted
+        self._topics = wanted.topics()
         self._exchange: Exchange | None = None
         self._orders: list[Sequence[int]] = []
         self._asked_s = 0.0
 
     def send_ahead(self) -> None:
         """Send it, unless the epoch is not known yet, for which the digests are made."""
-        if self._ids and self._store.epoch is not None:
+        if self._wanted.ids and self._store.epoch is not None:
             self._send()
 
     def answer(self) -> Mapping[int, Coordinates]:
         """Return the owners of ids that others own; see ``ports.Asked.answer``."""
-        if not self._ids:
+        if not self._wanted.ids:
             return {}
         found = self.found()
         self._store.keeps()
@@ -347,21 +329,21 @@ class Request:
         topics = store.numbered(self._topics)
         digests = owners = gone = b""
         if store.epoch is not None:
-            digests = packed_digests(self._ids, store.salt)
-            owners = packed_owners(self._owners, store.numbers)
-            gone = packed_owners(self._gone, store.numbers)
+            digests = self._wanted.digests(store.salt)
+            owners = self._wanted.packed_owners(store.numbers)
+            gone = self._wanted.packed_gone(store.numbers)
         head = store.command(self._what)
         self._orders, commands = [], []
         for first in self._pieces():
             ids = slice(first * DIGEST_BYTES, (first + IDS_AT_ONCE) * DIGEST_BYTES)
             of = slice(first * SIZE, (first + IDS_AT_ONCE) * SIZE)
-            order, counts, *packed = by_shard(self._ids, digests[ids], owners[of], gone[of])
+            order, counts, *packed = self._wanted.by_shard(digests[ids], owners[of], gone[of])
             self._orders.append(order)
             commands.append((*head, " ".join(map(str, counts)), *packed, *topics))
         self._exchange = Exchange(store.client, commands)
 
     def _pieces(self) -> range:
-        return range(0, max(1, len(self._ids)), IDS_AT_ONCE)
+        return range(0, max(1, len(self._wanted.ids)), IDS_AT_ONCE)
 
     def _received(self) -> Found | None:
         """Return what was found; None: ask again, for another epoch or other numbers."""
@@ -392,68 +374,9 @@ class Request:
         return Found(others, extra) if is_whole else None
 
 
-def topics_of(owners: Iterable[Record | Coordinates]) -> list[str]:
-    if isinstance(owners, RecordPath):
-        return list(dict.fromkeys(topic for topic, *_ in owners.runs))
-    return list(dict.fromkeys(owner.topic for owner in owners))
-
-
 def first_number(topic: str) -> bytes:
     """Return the number that a topic has unless another one has it already."""
     return blake2b(topic.encode(), digest_size=NUMBER_BYTES).digest()
-
-
-def packed_owners(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
-    if isinstance(owners, RecordPath):
-        return owners.owners([_head(numbers[run[0]], run[1]) for run in owners.runs])
-    packed = []
-    topic, partition, head = "", -1, b""
-    for owner in owners:
-        if owner.partition != partition or owner.topic != topic:
-            topic, partition = owner.topic, owner.partition
-            head = _head(numbers[topic], partition)
-        packed.append(head + owner.offset.to_bytes(_OFFSET_BYTES, "big"))
-    return b"".join(packed)
-
-
-def _head(number: bytes, partition: int) -> bytes:
-    return number + partition.to_bytes(_PARTITION_BYTES, "big")
-
-
-def packed_digests(ids: Sequence[bytes], salt: bytes) -> bytes:
-    """Return 16 bytes of salted BLAKE2b for each id."""
-    if isinstance(ids, Ids):
-        return ids.digests(salt)
-    # A copy of a salted hash costs half of what a new one does.
-    copy = blake2b(digest_size=DIGEST_BYTES, salt=salt).copy
-    digests = []
-    for each in ids:
-        digest = copy()
-        digest.update(each)
-        digests.append(digest.digest())
-    return b"".join(digests)
-
-
-def by_shard(
-    ids: Sequence[bytes], digests: bytes, owners: bytes, gone: bytes
-) -> tuple[Sequence[int], Sequence[int], bytes, bytes, bytes]:
-    """Return indices in the order of shards, how many each has, and in that order all the rest."""
-    if isinstance(ids, Ids) and owners and not gone:
-        order, counts, named, owned = ids.by_shard(digests, owners, SHARDS)
-        return memoryview(order).cast("I"), counts, named, owned, b""
-    shards: list[list[int]] = [[] for _ in range(SHARDS)]
-    for index, last in enumerate(digests[DIGEST_BYTES - 1 :: DIGEST_BYTES]):
-        shards[last % SHARDS].append(index)
-    indices = [*chain.from_iterable(shards)]
-    named = _picked(digests, DIGEST_BYTES, indices)
-    owned, gave_way = (_picked(each, SIZE, indices) for each in (owners, gone))
-    return indices, [*map(len, shards)], named, owned, gave_way
-
-
-def _picked(packed: bytes, width: int, indices: Sequence[int]) -> bytes:
-    if not packed:
-        return b""
-    return b"".join([packed[at : at + SIZE] for at in map(width.__mul__, indices)])
 
 
 class RedisClaims(Claims):
@@ -489,21 +412,9 @@ class RedisClaims(Claims):
     def cluster_id(self, value: str | None) -> None:
         self._store.cluster_id = value
 
-    def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Request:
-        if len(ids) != len(records):
-            raise ValueError(f"{len(ids)} ids for {len(records)} records")
-        if gone and len(gone) != len(ids):
-            raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
-        owners: Sequence[Record | Coordinates] = records
-        if replays:
-            owners = [replays.get(index, record) for index, record in enumerate(records)]
-        request = Request(self._store, "claim", ids, owners, gone)
+    def ask(self, wanted: ClaimRequest) -> Request:
+        wanted.require_pairs()
+        request = Request(self._store, "claim", wanted)
         request.send_ahead()
         return request
 
@@ -514,7 +425,7 @@ class RedisClaims(Claims):
         All commands are tried out: one that answers may still refuse writes, or this user.
         """
         self._store.asked(lambda: self._eviction.look(place(self._redis)))
-        Request(self._store, "try").found()
+        Request(self._store, "try", ClaimRequest()).found()
 
     def check(self) -> Preflight:
         """See ``ClaimStore``; a worker that starts during an outage must not leave for it."""
@@ -525,7 +436,7 @@ class RedisClaims(Claims):
                 raise unavailable(self._redis, error) from error
             return Preflight([f"{unavailable(self._redis, error)}."], [])
         try:
-            Request(self._store, "try").found()
+            Request(self._store, "try", ClaimRequest()).found()
         except OtherClusterError as error:
             found.problems.append(str(error))
         except UnknownFormatError as error:
@@ -544,15 +455,16 @@ class RedisClaims(Claims):
 
     def owner(self, claim: bytes) -> Owned | None:
         """See ``ClaimStore``: begins no epoch, so that a store that was emptied is seen as one."""
-        found = Request(self._store, "find", [claim]).found()
+        found = Request(self._store, "find", ClaimRequest([claim])).found()
         return Owned(found.others[0], found.extra) if found.others else None
 
     def forget(self, claim: bytes) -> bool:
-        return bool(Request(self._store, "forget", [claim]).found().extra)
+        return bool(Request(self._store, "forget", ClaimRequest([claim])).found().extra)
 
     def release(self, owned: Sequence[tuple[bytes, Coordinates]]) -> int:
         claims, owners = [claim for claim, _ in owned], [owner for _, owner in owned]
-        return Request(self._store, "forget", claims, owners).found().extra if owned else 0
+        wanted = ClaimRequest(claims, owners)
+        return Request(self._store, "forget", wanted).found().extra if owned else 0
 
     def cluster(self) -> str | None:
         store = self._store

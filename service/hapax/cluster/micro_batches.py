@@ -355,12 +355,11 @@ class InputLogs(msgspec.Struct, frozen=True, kw_only=True):
 
     def and_now(self, now: InputLogs) -> InputLogs:
         """Return what is known now; what brokers do not say at the moment stays as it was."""
-        topics = {
-            topic: found
-            for topic in now.epochs
-            if (found := now.topics.get(topic, self.topics.get(topic))) is not None
+        topics = self.topics | now.topics
+        # Also of a topic that is missing: it may be recreated before the next start.
+        epochs = self.epochs | {
+            name: self.epochs.get(name, {}) | leaders for name, leaders in now.epochs.items()
         }
-        epochs = {name: self.epochs.get(name, {}) | leaders for name, leaders in now.epochs.items()}
         cluster = self.cluster if now.cluster is None else now.cluster
         return msgspec.structs.replace(now, cluster=cluster, topics=topics, epochs=epochs)
 

@@ -131,7 +131,7 @@ def moved_back(placed: Placed, offset: int) -> Move | None:
         )
     placed.require_progress()
     begin = placed.log.log_start
-    remark = f"offsets below {begin} were deleted" if offset < begin else ""
+    remark = f"offsets below {begin} were deleted" if max(0, offset) < begin else ""
     return Move(placed=placed, offset=max(offset, begin), remark=remark)
 
 

@@ -22,17 +22,19 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `hapax config reference --format markdown`; a test compares. -->
 
-The service reads its environment and nothing else.
-`hapax config check` names every mistake at once, `hapax config show` prints what is in force and \
-where it is from.
+Settings are environment variables; [flags and files](commands.md#settings-by-flags) set them, too.
+`hapax config check` names every mistake, `hapax config show` what is in force, and from where.
 
 - Durations carry their unit: `250ms`, `1.5s`, `5m`, `24h`, `7d`.
 - Sizes are `16MiB` (2^20), `1MB` (10^6) or a plain number of bytes.
 - An empty variable is an unset one.
 - Whatever may hold a secret can also be read from a file, which the variable with `_FILE` names; \
 line breaks at the end are dropped. Only one of the two may be set.
-- A variable that begins with `HAPAX_` and that nothing reads is an error, except those that \
-Kubernetes sets for a service of that name.
+- A `HAPAX_` variable that nothing reads is an error, except those that Kubernetes sets for a \
+service of that name.
+- Each must be shorter than the next: `HAPAX_TRANSACTION__INTERVAL`, `HAPAX_TRANSACTION__TIMEOUT`, \
+`HAPAX_GROUP__SESSION_TIMEOUT` and `HAPAX_WATCHDOG__TIMEOUT`, `HAPAX_GROUP__MAX_POLL_INTERVAL`, \
+`HAPAX_DEDUP__TTL`.
 """
 _OUTPUT_SECURITY: Final = """
 ## Output kafka security

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
-import signal
 import time
 from collections import Counter
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +17,7 @@ from hapax.core.errors import HapaxError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hapax.demo.stage import DemoFault, Stage
+    from hapax.demo.stage import DemoFault
     from hapax.demo.story import DemoSummary
 
 _COUNTS = {
@@ -53,9 +51,6 @@ def demo(
         Literal["worker", "spark"],
         typer.Option(help="Two workers, or Spark and a worker that take over in turn."),
     ] = "worker",
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep Kafka and Redis running afterwards.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures only.")] = False,
 ) -> None:
     """Kill and freeze real workers on a real Kafka, and count what came out.
@@ -75,7 +70,6 @@ def demo(
       hapax demo --engine spark
       hapax demo --seconds 60 --rate 5000
       hapax demo --seed 7 --json > figures.json
-      hapax demo --keep
     """
     require_tools("demo")
     from hapax.demo.story import set_stage, tell
@@ -90,8 +84,6 @@ def demo(
             outcome = tell(stage, seconds)
             screen.close()
             _show(outcome, time.monotonic() - began_s, as_json=as_json)
-            if keep:
-                _stay(stage, as_json=as_json)
     except HapaxError as error:
         typer.echo(f"hapax demo: {error}", err=True)
         raise typer.Exit(1) from error
@@ -190,12 +182,3 @@ def _counted(faults: list[DemoFault]) -> str:
     kinds = Counter(fault.kind for fault in faults)
     words = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()]
     return ",\n".join(words) or "none"
-
-
-def _stay(stage: Stage, *, as_json: bool) -> None:
-    """Print the environment, and leave the servers running until Ctrl-C."""
-    for name, value in (stage.environment() | stage.exports).items():
-        typer.echo(f"export {name}={shlex.quote(value)}", err=as_json)
-    typer.echo("Kafka and Redis run. Ctrl-C ends them.", err=True)
-    with suppress(KeyboardInterrupt):
-        signal.pause()

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, MemberFencedError
+from hapax.core.record_path import ClaimRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import CommittedMetadata, Marks, OffsetCommit
-    from hapax.core.record_path import Batch
-    from hapax.core.records import Coordinates, Message, Progress, Record, TopicPartition
-    from hapax.core.results import Result
+    from hapax.core.record_path import Batch, Outputs, Preset, Results
+    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
 
 IN_DOUBT = "a request of the last transaction may still be on its way"
 """Why nothing begins before a new producer is registered."""
@@ -167,9 +167,7 @@ class Source(Protocol):
 class AppliesAll(Protocol):
     """Step 4: business code on the records of one batch."""
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
         """Return the results of the records, in their order: of all, or of a prefix.
 
         Business code does not see the records in ``preset``, which has their results by index.
@@ -207,7 +205,7 @@ class Transaction(Protocol):
         would be accepted inside this one. Only ``open`` takes them away.
         """
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
 
     def send_offsets(self, commit: OffsetCommit) -> None:
@@ -244,20 +242,10 @@ class Asked(Protocol):
 class Claims(Protocol):
     """Who owns an id: the coordinates of its first sighting (docs/design.md, claims)."""
 
-    def ask(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Asked:
-        """Claim all ids in one round trip: ``ids[i]`` for ``records[i]``; raise nothing of it here.
+    def ask(self, wanted: ClaimRequest) -> Asked:
+        """Claim all ids in one round trip; raise nothing of it here.
 
-        ``replays``: by index, the coordinates of the original that a record replays; they
-        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
-        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
-        so that of two members that do this at once one owns the id. Other calls may come before the
-        answer; they do not see or disturb what was asked.
+        Other calls may come before the answer; they do not see or disturb what was asked.
         """
         raise NotImplementedError
 
@@ -268,8 +256,14 @@ class Claims(Protocol):
         replays: Mapping[int, Coordinates],
         gone: Sequence[Coordinates] = (),
     ) -> Mapping[int, Coordinates]:
-        """Ask, and wait: see ``Asked.answer``."""
-        return self.ask(ids, records, replays, gone).answer()
+        """Ask, and wait: see ``Asked.answer``; ``ids[i]`` for ``records[i]``.
+
+        ``replays``: by index, the coordinates of the original that a record replays; they
+        replace its own. ``gone``: nothing, or for each id an owner that owns nothing any more
+        (claim_owners.py): where the id still belongs to it, its claim is replaced in the same step,
+        so that of two members that do this at once one owns the id.
+        """
+        return self.ask(ClaimRequest(ids, records, replays, gone)).answer()
 
     def ping(self) -> None:
         """Raise ClaimsUnavailableError unless the store answers."""

@@ -1,148 +1,213 @@
-"""The port RecordPath: the records of a batch, and all that is done to each of them.
+"""The record path: a batch, and what each step does to all of its records at once.
 
-Its four steps: take (``Source.take`` returns them as ``Batch.records``), claims (``ids`` and
-``claims``), transform (``apply``) and send (``Prepared``). There are two implementations:
-
-reference  a list of Record, and the Python of identity.py, transform.py and plan.py
-native     hapax_fast, a sequence that makes a Record only when one is asked for
+``Batch`` takes every step in Python, by the function that it is given: the reference, which is in
+identity.py, transform.py and plan.py. ``NativeBatch`` (kafka/native.py) is the other one: its
+records are those of hapax_fast, which makes a Record only when one is asked for.
 
 The native one takes the rule: ids in headers or keys, one plain output a record, no failure. A
-batch of which a record is anything else becomes a list and takes the reference, whose outputs it
+batch of which a record is anything else becomes ``plain`` and takes the reference, whose outputs it
 must equal (tests compare both, and the first records of a process go through both).
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from hashlib import blake2b
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from hapax.core.records import Coordinates, Output, Record
+from hapax.core.records import Coordinates, Message, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from hapax.core.errors import Poison
     from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import Marks
-    from hapax.core.records import Message, Progress
-    from hapax.core.results import Result
+    from hapax.core.records import Progress
+    from hapax.core.results import Failure, Result
+
+    Results = list[Result | None]
+    """By index; None: a duplicate."""
+    Preset = dict[int, Result | None]
+    """Results of records that are not called, by index."""
+    Each = Callable[[Sequence[Record], Interrupt, Preset], Results]
+    Function = Callable[[Record], object] | None
+    Judge = Callable[[Record, object, BaseException | None], Result]
+    Reference = Callable[[Sequence[Record], Results], "Plan"]
 
 _PLACE: Final = attrgetter("topic", "partition", "offset")
-UNCHANGED: Final = Output(None)
-"""The result that stands for the record as it is, by identity: no object is made for each."""
+_topic_of: Final = attrgetter("topic")
+DIGEST_BYTES: Final = 16
+SHARDS: Final = 16
+NUMBER_BYTES, PARTITION_BYTES, _OFFSET_BYTES = 3, 3, 8
+SIZE: Final = NUMBER_BYTES + PARTITION_BYTES + _OFFSET_BYTES
+"""Bytes of an owner, and of an id."""
 
 
-class Ids(Sequence[bytes]):
-    """Ids by index, b"" where a record has none."""
+class Identified(msgspec.Struct, gc=False):
+    """What step 2 found for the records of a batch, all by index.
 
-    @property
-    @abstractmethod
-    def missing(self) -> int:
-        """How many records have none."""
+    ids      the event's id as it goes into the header ``hapax-id``; b"" where none was found
+    claims   the id with its source before it: what the claim store remembers
+    replays  the coordinates that a replayed dead letter names as its original
+    poison   records whose id cannot be read, with the reason
+    """
 
-    @abstractmethod
+    ids: Sequence[bytes]
+    claims: Sequence[bytes]
+    replays: dict[int, Coordinates]
+    poison: dict[int, Poison]
+
+
+class ClaimRequest(msgspec.Struct):
+    """The ids that one call claims, ``ids[i]`` for ``records[i]``, and their bytes on the way.
+
+    replays, gone  as in ``ports.Claims.claim``
+    """
+
+    ids: Sequence[bytes] = ()
+    records: Sequence[Record | Coordinates] = ()
+    replays: Mapping[int, Coordinates] = {}
+    gone: Sequence[Coordinates] = ()
+
+    def require_pairs(self) -> None:
+        if len(self.ids) != len(self.records):
+            raise ValueError(f"{len(self.ids)} ids for {len(self.records)} records")
+        if self.gone and len(self.gone) != len(self.ids):
+            raise ValueError(f"{len(self.ids)} ids for {len(self.gone)} owners")
+
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(each.topic for each in chain(self.owners(), self.gone)))
+
     def digests(self, salt: bytes) -> bytes:
-        """Return 16 bytes of salted BLAKE2b for each; 16 zero bytes where there is none."""
+        """Return 16 bytes of salted BLAKE2b for each id."""
+        # A copy of a salted hash costs half of what a new one does.
+        copy = blake2b(digest_size=DIGEST_BYTES, salt=salt).copy
+        digests = []
+        for each in self.ids:
+            digest = copy()
+            digest.update(each)
+            digests.append(digest.digest())
+        return b"".join(digests)
 
-    @abstractmethod
+    def packed_owners(self, numbers: Mapping[str, bytes]) -> bytes:
+        """Return 14 bytes for each owner; ``numbers``: of the topics."""
+        return _packed(self.owners(), numbers)
+
+    def packed_gone(self, numbers: Mapping[str, bytes]) -> bytes:
+        return _packed(self.gone, numbers)
+
     def by_shard(
-        self, digests: bytes, owners: bytes, shards: int
-    ) -> tuple[bytes, Sequence[int], bytes, bytes]:
-        """Sort digests, and owners of 14 bytes, by shard: the last byte of a digest, modulo.
+        self, digests: bytes, owners: bytes, gone: bytes
+    ) -> tuple[Sequence[int], Sequence[int], bytes, bytes, bytes]:
+        """Return indices by shard, how many each has, and in that order the rest.
 
-        Return the indices in that order, as 4 bytes each of this machine; how many each shard has;
-        14 bytes of each digest; the owners.
+        The shard is the last byte of a digest, modulo; of each digest 14 bytes are returned.
         """
+        shards: list[list[int]] = [[] for _ in range(SHARDS)]
+        for index, last in enumerate(digests[DIGEST_BYTES - 1 :: DIGEST_BYTES]):
+            shards[last % SHARDS].append(index)
+        indices = [*chain.from_iterable(shards)]
+        named = _picked(digests, DIGEST_BYTES, indices)
+        owned, gave_way = (_picked(each, SIZE, indices) for each in (owners, gone))
+        return indices, [*map(len, shards)], named, owned, gave_way
+
+    def owners(self) -> Sequence[Record | Coordinates]:
+        if not self.replays:
+            return self.records
+        return [self.replays.get(index, record) for index, record in enumerate(self.records)]
 
 
-class RecordPath(Sequence[Record]):
-    """The native records of one batch.
-
-    ids      of the records; claims: with the tags of their sources
-    runs     (topic, partition, start, count, first offset, next offset, first epoch, last epoch)
-             of records that follow each other
-    regular  whether every record is the rule, as far as records alone show
-    ends     (topic, partition, offset) of ends of partitions that were met
-    """
-
-    ids: Ids
-    claims: Ids
-    runs: Sequence[tuple[str, int, int, int, int, int, int, int]]
-    regular: bool
-    ends: Sequence[tuple[str, int, int]]
-
-    @abstractmethod
-    def apply(
-        self,
-        function: Callable[[Record], object] | None,
-        judge: Callable[[Record, object, Exception | None], Result],
-        interrupt: Interrupt,
-        preset: dict[int, Result | None],
-    ) -> list[Result | None]:
-        """Return the results of ``function``, of all records or of a prefix.
-
-        An Output stands for the tuple of it. ``judge`` says what any other answer, and an error,
-        amounts to. None: every record is UNCHANGED. Records in ``preset`` have their result there.
-        """
-
-    @abstractmethod
-    def tally(self, results: list[Result | None]) -> tuple[int, int, int] | None:
-        """Return how many are outputs, filtered and duplicates; None: one is not the rule."""
-
-    @abstractmethod
-    def coordinates(self, index: int) -> tuple[str, int, int]:
-        """Return topic, partition and offset, also once the records have been sent."""
-
-    @abstractmethod
-    def owners(self, heads: Sequence[bytes]) -> bytes:
-        """Return for each record the head of its run and its offset in 8 bytes; heads are alike."""
-
-    @abstractmethod
-    def facts(self, done: int) -> tuple[int, int, int, int]:
-        """Return of the first ``done``: their sizes, oldest and newest timestamp, ids."""
+def _packed(owners: Sequence[Record | Coordinates], numbers: Mapping[str, bytes]) -> bytes:
+    packed = []
+    topic, partition, head = "", -1, b""
+    for owner in owners:
+        if owner.partition != partition or owner.topic != topic:
+            topic, partition = owner.topic, owner.partition
+            head = numbers[topic] + partition.to_bytes(PARTITION_BYTES, "big")
+        packed.append(head + owner.offset.to_bytes(_OFFSET_BYTES, "big"))
+    return b"".join(packed)
 
 
-class Prepared(Sequence["Message"]):
-    """Outputs of a batch that the native path makes as it sends them.
+def _picked(packed: bytes, width: int, indices: Sequence[int]) -> bytes:
+    if not packed:
+        return b""
+    return b"".join([packed[at : at + SIZE] for at in map(width.__mul__, indices)])
 
-    ``reference`` makes the same, one by one, as long as they have not been sent. ``more``: messages
-    of the same transaction, which are sent after them as they are.
-    """
 
-    def __init__(
-        self,
-        records: RecordPath,
-        results: list[Result | None],
-        topic: str,
-        count: int,
-        reference: Callable[[], Sequence[Message]],
-    ) -> None:
-        self.records = records
-        self.results = results
-        self.topic = topic
-        self.outputs = count
-        self.more: Sequence[Message] = ()
-        self.reference = reference
+class Facts(msgspec.Struct, frozen=True):
+    """What telemetry reports of the records of a batch, without any of them."""
+
+    records: int
+    inputs: dict[str, int]
+    without_id: int
+    bytes_in: int
+    oldest_timestamp_ms: int
+    newest_timestamp_ms: int
+
+
+class Outputs(Sequence[Message]):
+    """What one transaction writes: what is ``listed``. The native path has others as well."""
+
+    def __init__(self, listed: Sequence[Message] = ()) -> None:
+        self.listed = listed
 
     def __len__(self) -> int:
-        return self.outputs + len(self.more)
+        return len(self.listed)
 
     def __iter__(self) -> Iterator[Message]:
-        return chain(self.reference(), self.more)
+        return iter(self.listed)
 
     def __getitem__(self, index: Any) -> Any:
-        return [*self][index]
+        return self.listed[index]
+
+    def topics(self) -> set[str]:
+        return set(map(_topic_of, self.listed))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of each topic."""
+        return dict(Counter(map(_topic_of, self.listed)))
+
+    def hand_over(self, _send: Callable[[Any], None]) -> int:
+        """Send what is not listed; return how many numbers of messages that took."""
+        return 0
+
+
+class Plan(msgspec.Struct, gc=False):
+    """What one batch will do, all of it in one transaction.
+
+    looped          records that have been on the cluster of the outputs, and are not written there
+    retried, moved  records that wait: they asked for it, or were not due yet
+    apart           the topic whose records have waited on purpose: their age is no latency
+    """
+
+    messages: Outputs
+    progress: Progress
+    sources: Sequence[int]  # by message: index of the record it comes from
+    filtered: int = 0
+    looped: int = 0
+    duplicates: int = 0
+    retried: int = 0
+    moved: int = 0
+    apart: str | None = None
+    failures: dict[int, Failure] = msgspec.field(default_factory=dict)
+
+    def add(self, messages: list[Message], sources: Iterable[int]) -> None:
+        """Add what is written with the outputs."""
+        self.sources = [*self.sources, *sources]
+        self.messages.listed = [*self.messages.listed, *messages]
 
 
 class Batch(msgspec.Struct, gc=False):
     """What one intake found.
 
-    records  per partition in order, already free of everything below the next offset; a list, or
-             the native ones (record_path.py)
+    records  per partition in order, already free of everything below the next offset
     first    per partition the offset of its first record here: where a rewind goes
     next     per partition the next offset to read once these records have had their effect; it
              may be after control records and aborted data, and a partition may be here
@@ -154,8 +219,8 @@ class Batch(msgspec.Struct, gc=False):
     """
 
     records: Sequence[Record]
-    first: Progress
-    next: Progress
+    first: Progress = msgspec.field(default_factory=dict)
+    next: Progress = msgspec.field(default_factory=dict)
     unreadable: dict[int, str] = msgspec.field(default_factory=dict)
     marks: Marks = msgspec.field(default_factory=dict)
     base: Progress = msgspec.field(default_factory=dict)
@@ -172,11 +237,76 @@ class Batch(msgspec.Struct, gc=False):
 
     def places(self) -> Callable[[int], tuple[str, int, int]]:
         """Return what has topic, partition and offset of a record by its index."""
-        if isinstance(self.records, RecordPath):
-            return self.records.coordinates
         records = self.records
         return lambda index: _PLACE(records[index])  # a third of the time of ``coordinates``
 
     def coordinates(self, index: int) -> Coordinates:
         """Return those of one record, also after its batch was sent."""
         return Coordinates(*self.places()(index))
+
+    def plain(self, _found: Identified) -> Batch:
+        """Return the batch whose rest the reference takes; what was found for it follows."""
+        return self
+
+    def identified(self, identify: Callable[[Sequence[Record]], Identified]) -> Identified:
+        """Step 2."""
+        return identify(self.records)
+
+    def wanted(self, claims: Sequence[bytes]) -> Sequence[int]:
+        """Return the indices of the records that have an id."""
+        if b"" not in claims:
+            return range(len(claims))
+        return [index for index, claim in enumerate(claims) if claim]
+
+    def request(self, found: Identified) -> ClaimRequest:
+        """Return what claims the ids of all records."""
+        return ClaimRequest(found.claims, self.records, found.replays)
+
+    def name(self, ids: Sequence[bytes]) -> None:
+        """Give each record its id, which business code may ask for."""
+        for record, event_id in zip(self.records, ids, strict=True):
+            if event_id:
+                force_setattr(record, "event_id", event_id)
+
+    def apply(
+        self, each: Each, _function: Function, _judge: Judge, interrupt: Interrupt, preset: Preset
+    ) -> Results:
+        """Step 4; return the results of all records or of a prefix.
+
+        ``each`` calls the function for one record after the other. ``judge`` says what an answer,
+        or an error, amounts to. None: every record passes as it is.
+        """
+        return each(self.records, interrupt, preset)
+
+    def answers(self, results: Results) -> Iterable[tuple[int, Result | None]]:
+        """Return by index what is kept when the batch is aborted."""
+        return enumerate(results)
+
+    def plan(self, plan: Reference, _topic: str, results: Results, _progress: Progress) -> Plan:
+        """Step 5. ``topic``: of plain outputs."""
+        return plan(self.records, results)
+
+    def facts(self, ids: Sequence[bytes], done: int) -> Facts:
+        """Return those of the first ``done`` records."""
+        records = self.records if done == len(self.records) else self.records[:done]
+        timestamps_ms = [record.timestamp_ms for record in records]
+        # The sum of ``size_of``, at a third of its cost.
+        fields = sum([len(record.value or b"") + len(record.key or b"") for record in records])
+        pairs = [record.headers for record in records if record.headers]
+        return Facts(
+            done,
+            self._inputs(done),
+            sum([not each for each in ids[:done]]),
+            fields + sum([len(name) + len(value or b"") for each in pairs for name, value in each]),
+            min(timestamps_ms, default=0),
+            max(timestamps_ms, default=0),
+        )
+
+    def _inputs(self, done: int) -> dict[str, int]:
+        topics = {topic for topic, _partition in self.first}
+        if len(topics) == 1:  # the common case, without looking at each record
+            return {topics.pop(): done}
+        return dict(self._topics(done))
+
+    def _topics(self, done: int) -> Counter[str]:
+        return Counter([record.topic for record in islice(self.records, done)])

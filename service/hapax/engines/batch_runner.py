@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Identified
 from hapax.processing.batch_result import Begun
 from hapax.processing.crash_markers import size_of_results
 from hapax.processing.deduplicate import Claimed
-from hapax.processing.identity import Identified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -228,7 +227,7 @@ def _together(batch: Batch, ahead: Taken | None, moved: Collection[TopicPartitio
     later = Batch([], {}, {}) if ahead is None else ahead.batch
     first = {where: offset for where, offset in batch.first.items() if where not in moved}
     ends = {where: offset for where, offset in batch.next.items() if where not in moved}
-    return Batch(batch.records, {**later.first, **first}, {**ends, **later.next})
+    return type(batch)(batch.records, {**later.first, **first}, {**ends, **later.next})
 
 
 class Windowing(msgspec.Struct, frozen=True):
@@ -351,15 +350,16 @@ class WindowRunner(BatchRunner):
         intake, self._intake = self._intake, Batch([], {}, {})
         if intake.records:
             try:
-                begun = self._core.admit(intake)
+                entering, begun = self._core.admit(intake)
             except BaseException:
                 self._intake = intake  # to be put back
                 raise
         elif intake.next:
+            entering = intake
             begun = Begun(Identified([], [], {}, {}), None, {}, claimed=Claimed({}))
         else:
             return
-        self._unstarted.extend(self._window.admit(intake, begun))
+        self._unstarted.extend(self._window.admit(entering, begun))
 
     def _start(self) -> None:
         """Begin calls in their order: suspects in a process of their own, alone in their time."""

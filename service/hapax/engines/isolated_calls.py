@@ -23,6 +23,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.working_folder import import_path
@@ -252,7 +253,7 @@ def main(words: list[str]) -> None:
         while True:
             records, entries = _CALLS.decode(receive(channel))
             given.values = {name: value for each in entries for name, value in each.items()}
-            results = transformer.apply_all(records, interrupt, {})
+            results = transformer.apply_all(Batch(records), interrupt, {})
             if state is not None:
                 state.clear()
             counted, changed = overlapping_calls.take_counted(), map(changes_of, results)

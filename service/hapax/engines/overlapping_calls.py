@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt, is_from_outside
+from hapax.core.record_path import Batch
 from hapax.engines.watchdog import TICK_S
 from hapax.processing.call_window import (
     Call,
@@ -40,6 +41,7 @@ from hapax.settings.rules import call_problems, state_problems
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from hapax.core.record_path import Preset, Results
     from hapax.core.records import Record
     from hapax.core.results import Result
     from hapax.processing.call_window import Unit
@@ -543,15 +545,13 @@ class GatheredCalls:
     def __init__(self, calls: SlotCalls) -> None:
         self.calls = calls
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
         """Return the results in order; when the interrupt is due, a prefix of at least one call."""
         room, before = Room(), interrupt.bytes
         room.most = interrupt.bytes_max - before
         calls = [
             Call(record, record.event_id, key_of(record), unchecked=False, room=room, inside=True)
-            for record in records
+            for record in batch.records
         ]
         for index, known in preset.items():
             calls[index].preset = known
@@ -570,7 +570,7 @@ class GatheredCalls:
         self.calls.close()
 
     def apply(self, record: Record) -> Result | None:
-        return self.apply_all([record], Interrupt(), {})[0]
+        return self.apply_all(Batch([record]), Interrupt(), {})[0]
 
     def _stop(self, made: list[Call]) -> list[Call]:
         begun = self.calls.begun()

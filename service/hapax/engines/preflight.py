@@ -27,7 +27,7 @@ GOOD_S = 2.0
 SETTLE_S = 10.0
 """Brokers that come back may not know of all topics at first."""
 BOUNDED_S = 10.0
-"""How long a bounded run waits for brokers that accept connections and do not answer."""
+"""How long a bounded run waits for brokers that accept and do not answer, and for claims."""
 SUSPICIONS_MAX = 3
 """Connections that break in so many looks in a row are those of a wrong protocol."""
 
@@ -149,6 +149,7 @@ class _Store:
     def __init__(self, process: Process, settings: Settings, claims: ClaimStore | None) -> None:
         self._process = process
         self._policy = settings.dedup.on_outage
+        self._bounded = settings.bounded
         self._claims = claims
         self._began_s = process.clock.monotonic()
         self._away = False
@@ -164,7 +165,10 @@ class _Store:
         except ClaimsUnavailableError as error:
             self._away = True
             events.claims_unavailable(str(error), policy)
-            return policy == "pass"
+            waited_s = self._process.clock.monotonic() - self._began_s
+            if self._bounded and policy == "pause" and waited_s > BOUNDED_S:
+                self.problems = [f"HAPAX_DEDUP__REDIS_URL: {error}"]
+            return policy == "pass" or bool(self.problems)
         if self._away:
             self._away = False
             events.claims_recovered(self._process.clock.monotonic() - self._began_s)

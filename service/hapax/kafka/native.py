@@ -6,11 +6,13 @@ the checks here fails: ``record_path`` says which.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,14 +21,27 @@ from msgspec import UNSET
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
 from hapax.core.headers import PREFIX
-from hapax.core.record_path import UNCHANGED, Ids, Prepared, RecordPath
+from hapax.core.record_path import (
+    PARTITION_BYTES,
+    SHARDS,
+    Batch,
+    ClaimRequest,
+    Facts,
+    Identified,
+    Outputs,
+    Plan,
+)
 from hapax.core.records import Output, Record
 from hapax.processing.identity import Identity, id_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from hapax.core.records import Message
+    from hapax_fast import Ids, Records
+
+    from hapax.core.interrupt import Interrupt
+    from hapax.core.record_path import Each, Function, Judge, Preset, Reference, Results
+    from hapax.core.records import Message, Progress
     from hapax.settings import Settings
 
 TESTED: Final = ("2.16.",)
@@ -39,6 +54,150 @@ SOURCES_MAX: Final = 8
 """Of ids, in hapax_fast."""
 PROVEN_AFTER: Final = 100
 """Records of a process that go through both paths."""
+
+
+UNCHANGED: Final = Output(None)
+"""The result that stands for the record as it is, by identity: no object is made for each."""
+
+
+class NativeClaims(ClaimRequest):
+    """The ids of a whole native batch: none of its records is a replay."""
+
+    ids: Ids
+    records: Records
+
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(topic for topic, *_ in self.records.runs))
+
+    def digests(self, salt: bytes) -> bytes:
+        return self.ids.digests(salt)
+
+    def packed_owners(self, numbers: Mapping[str, bytes]) -> bytes:
+        heads = [
+            numbers[topic] + partition.to_bytes(PARTITION_BYTES, "big")
+            for topic, partition, *_ in self.records.runs
+        ]
+        return self.records.owners(heads)
+
+    def by_shard(
+        self, digests: bytes, owners: bytes, _gone: bytes
+    ) -> tuple[Sequence[int], Sequence[int], bytes, bytes, bytes]:
+        order, counts, named, owned = self.ids.by_shard(digests, owners, SHARDS)
+        return memoryview(order).cast("I"), counts, named, owned, b""
+
+
+class NativeBatch(Batch):
+    """A batch whose records hapax_fast holds; fast/hapax_fast/_native.pyi says what they offer."""
+
+    records: Records
+
+    def places(self) -> Callable[[int], tuple[str, int, int]]:
+        return self.records.coordinates
+
+    def plain(self, found: Identified) -> Batch:
+        found.ids, found.claims = list(found.ids), list(found.claims)
+        return Batch(
+            list(self.records), self.first, self.next, self.unreadable, self.marks, self.base
+        )
+
+    def identified(self, _identify: Callable[[Sequence[Record]], Identified]) -> Identified:
+        return Identified(self.records.ids, self.records.claims, {}, {})
+
+    def wanted(self, claims: Sequence[bytes]) -> Sequence[int]:
+        return super().wanted(claims) if self.records.claims.missing else range(len(claims))
+
+    def request(self, _found: Identified) -> ClaimRequest:
+        return NativeClaims(self.records.claims, self.records)
+
+    def name(self, _ids: Sequence[bytes]) -> None:
+        """Leave it to the call: a record is made for it, with its id."""
+
+    def apply(
+        self, _each: Each, function: Function, judge: Judge, interrupt: Interrupt, preset: Preset
+    ) -> Results:
+        """See Batch: an Output stands for the tuple of it, UNCHANGED for the record as it is."""
+        return self.records.apply(function, judge, interrupt, preset)
+
+    def answers(self, results: Sequence[Any]) -> Iterable[tuple[int, Any]]:
+        """Leave out what is UNCHANGED: the identity is called again, which costs less."""
+        made = ((at, one) for at, one in enumerate(results) if one is not UNCHANGED)
+        return ((at, (one,) if isinstance(one, Output) else one) for at, one in made)
+
+    def plan(self, plan: Reference, topic: str, results: Results, progress: Progress) -> Plan:
+        """Let the native path stamp a batch whose every result is the rule."""
+
+        def reference() -> Plan:
+            return plan(list(self.records), by_reference(results, self.records))
+
+        if (counts := self.records.tally(results)) is None:
+            return reference()
+        outputs, filtered, duplicates = counts
+        prepared = Prepared(self.records, results, topic, outputs, lambda: reference().messages)
+        sources = range(len(results))  # the native path names a refusal by its record
+        return Plan(prepared, progress, sources, filtered, duplicates=duplicates)
+
+    def facts(self, _ids: Sequence[bytes], done: int) -> Facts:
+        bytes_in, oldest_ms, newest_ms, found = self.records.facts(done)
+        return Facts(done, self._inputs(done), done - found, bytes_in, oldest_ms, newest_ms)
+
+    def _topics(self, done: int) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for topic, _partition, start, count, *_ in self.records.runs:
+            counts[topic] += max(0, min(count, done - start))
+        return +counts
+
+
+def by_reference(results: Sequence[Any], records: Sequence[Record]) -> Results:
+    """Return results as the reference has them: tuples of outputs."""
+    return [
+        (Output(records[index].value),)
+        if result is UNCHANGED
+        else (result,)
+        if isinstance(result, Output)
+        else result
+        for index, result in enumerate(results)
+    ]
+
+
+class Prepared(Outputs):
+    """Outputs of a batch that the native path makes as it sends them, before those that are listed.
+
+    ``reference`` makes the same, one by one, as long as they have not been sent.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        results: Results,
+        topic: str,
+        count: int,
+        reference: Callable[[], Sequence[Message]],
+    ) -> None:
+        super().__init__()
+        self.records = records
+        self.results = results
+        self.topic = topic
+        self.outputs = count
+        self.reference = reference
+
+    def __len__(self) -> int:
+        return self.outputs + len(self.listed)
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain(self.reference(), self.listed)
+
+    def __getitem__(self, index: Any) -> Any:
+        return [*self][index]
+
+    def topics(self) -> set[str]:
+        return {self.topic, *super().topics()}
+
+    def counts(self) -> dict[str, int]:
+        return {self.topic: self.outputs, **super().counts()} if self.outputs else super().counts()
+
+    def hand_over(self, send: Callable[[Any], None]) -> int:
+        send(self)
+        return len(self.results)
 
 
 class NativePath:
@@ -87,14 +246,7 @@ class NativePath:
             raise BatchAbortedError(f"{self.left}; the batch is taken again in Python")
 
 
-def _fields(message: Message) -> tuple[Any, ...]:
-    return (
-        message.value,
-        message.key,
-        message.partition,
-        message.timestamp_ms,
-        list(message.headers),
-    )
+_fields = attrgetter("value", "key", "partition", "timestamp_ms", "headers")
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -166,8 +318,6 @@ def _problem(module: Any, version: str) -> str:
         )
     if any(module.digest(_SALT, each) != _digest(each) for each in _KNOWN):
         return "hapax_fast computes other digests than hashlib"
-    RecordPath.register(module.Records)
-    Ids.register(module.Ids)
     module.setup(Record, Output, UNSET, UNCHANGED)
     try:
         Producer(NativePath(module, []).plug_in({"bootstrap.servers": "", "log_level": 0}))

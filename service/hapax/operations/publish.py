@@ -113,7 +113,11 @@ def publish(
         sender.send(_messages(how, lines, tell, size))
     except LineError as error:
         sender.abort()
-        done = "nothing was published" if transactional else f"{sender.delivered:,} before it were"
+        done = (
+            "nothing was published"
+            if transactional
+            else f"{sender.delivered:,} before it were published"
+        )
         raise HapaxError(f"{error}; {done}") from error
     except BaseException:
         sender.abort()

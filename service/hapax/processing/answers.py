@@ -7,27 +7,21 @@ this one, and when an option knows it: one that waits for a later try and is not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from hapax.core.record_path import UNCHANGED
-from hapax.core.records import Output
 from hapax.core.results import Failure, Undecided
-from hapax.processing.identity import name_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll
-    from hapax.core.record_path import Batch
+    from hapax.core.record_path import Batch, Identified, Preset, Results
     from hapax.core.records import Coordinates, Record
     from hapax.core.results import Result
     from hapax.processing.batch_result import Begun
     from hapax.processing.deduplicate import Claimed
-    from hapax.processing.identity import Identified
 
-    Preset = dict[int, Result | None]
-    """Results of records that are not called, by index; None: a duplicate."""
     Rejected = Mapping[Coordinates, Failure]
     """Records whose outputs brokers have refused in an earlier attempt."""
 
@@ -90,9 +84,9 @@ class Answers:
                 if begun.results[index] is not None:  # or it was found to be a duplicate since
                     begun.results[index] = why
             return self._after(batch, begun.results, ())
-        name_records(batch, begun.found)
+        batch.name(begun.found.ids)
         preset = self.preset(batch, begun.found, claimed, rejected)
-        results = self._calls.apply_all(batch.records, self._interrupt, preset)
+        results = self._calls.apply_all(batch, self._interrupt, preset)
         done: list[Result | None] = []
         try:
             done = self._after(batch, results, preset)
@@ -108,15 +102,13 @@ class Answers:
             results = each.after(batch.records, results, preset)
         return results
 
-    def keep(self, batch: Batch, results: Sequence[Any]) -> None:
-        """Keep answers for a repetition; the identity is called again, which costs less."""
+    def keep(self, batch: Batch, results: Results) -> None:
+        """Keep answers for a repetition."""
         if self._keeps:
             self._kept = {
-                batch.coordinates(index): (result,) if isinstance(result, Output) else result
-                for index, result in enumerate(results)
-                if result is not None
-                and result is not UNCHANGED
-                and not isinstance(result, Undecided)
+                batch.coordinates(index): result
+                for index, result in batch.answers(results)
+                if result is not None and not isinstance(result, Undecided)
             }
 
     def _called_before(self, batch: Batch) -> Preset:

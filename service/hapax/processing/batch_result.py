@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from hapax.core.record_path import RecordPath
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hapax.core.offset_commit import Marks
     from hapax.core.ports import Clock
-    from hapax.core.record_path import Batch
-    from hapax.core.records import Coordinates, Progress, Record, TopicPartition
+    from hapax.core.record_path import Batch, Facts, Identified, Plan
+    from hapax.core.records import Coordinates, Progress, TopicPartition
     from hapax.core.results import Failure, Result
     from hapax.processing.deduplicate import Asking, Claimed, IdFindings
-    from hapax.processing.identity import Identified
-    from hapax.processing.plan import Plan
 
 Span = tuple[int, int]
 """The first offset taken, and the next offset to read."""
@@ -130,7 +126,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
                 for where, offset in plan.progress.items()
             },
             records=done,
-            outputs=plan.outputs(),
+            outputs=plan.messages.counts(),
             duplicates=plan.duplicates,
             filtered=plan.filtered,
             looped=plan.looped,
@@ -199,59 +195,13 @@ class Begun(msgspec.Struct, gc=False):
             self.asking.asked.drop()
 
 
-class Facts(msgspec.Struct, frozen=True):
-    """What telemetry reports of the records of a batch, without any of them."""
-
-    records: int
-    inputs: dict[str, int]
-    without_id: int
-    bytes_in: int
-    oldest_timestamp_ms: int
-    newest_timestamp_ms: int
-
-    @classmethod
-    def of(cls, batch: Batch, ids: Sequence[bytes], done: int) -> Facts:
-        """Return those of the first ``done`` records."""
-        records = batch.records
-        if isinstance(records, RecordPath):
-            bytes_in, oldest_ms, newest_ms, found = records.facts(done)
-            inputs = _inputs(batch, records, done)
-            return cls(done, inputs, done - found, bytes_in, oldest_ms, newest_ms)
-        if done < len(records):
-            records = records[:done]
-        timestamps_ms = [record.timestamp_ms for record in records]
-        # The sum of ``size_of``, at a third of its cost.
-        fields = sum([len(record.value or b"") + len(record.key or b"") for record in records])
-        pairs = [record.headers for record in records if record.headers]
-        return cls(
-            done,
-            _inputs(batch, records, done),
-            sum([not each for each in ids[:done]]),
-            fields + sum([len(name) + len(value or b"") for each in pairs for name, value in each]),
-            min(timestamps_ms, default=0),
-            max(timestamps_ms, default=0),
-        )
-
-
-def _inputs(batch: Batch, records: Sequence[Record], done: int) -> dict[str, int]:
-    topics = {topic for topic, _partition in batch.first}
-    if len(topics) == 1:  # the common case, without looking at each record
-        return {topics.pop(): done}
-    if not isinstance(records, RecordPath):
-        return dict(Counter([record.topic for record in records]))
-    counts: Counter[str] = Counter()
-    for topic, _partition, start, count, *_ in records.runs:
-        counts[topic] += max(0, min(count, done - start))
-    return dict(+counts)
-
-
 class Core(Protocol):
     """Runs batches; ``ExactlyOnce`` is the one that does the work."""
 
     def ask(self, batch: Batch) -> Begun:
         """Do what can be done for a batch while the one before it is in work."""
 
-    def admit(self, batch: Batch) -> Begun:
+    def admit(self, batch: Batch) -> tuple[Batch, Begun]:
         """Take the steps before the transform, for records that enter a window (call_window.py)."""
 
     def run(

@@ -30,12 +30,11 @@ import msgspec
 
 from hapax.core.errors import Poison
 from hapax.core.formats import BYTES, FormatOptions
-from hapax.core.record_path import Batch
+from hapax.core.record_path import Batch, Identified
 from hapax.core.records import size_of
 from hapax.core.results import Undecided
 from hapax.processing.batch_result import Begun
 from hapax.processing.deduplicate import Claimed
-from hapax.processing.identity import Identified
 from hapax.processing.retry_later import Retrying  # noqa: TC001 - msgspec decodes it
 from hapax.processing.transform import FINAL, NOT_LATER, OUTPUT_BYTES_MAX, ended, sized_outputs
 

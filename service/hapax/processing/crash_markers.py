@@ -12,11 +12,10 @@ without committing. Progress drops it, and costs nothing for it:
 3  found with deaths: ``suspects_until`` returns up to where ``Isolation`` makes each call of the
    transform in a process of its own
 
-That process may crash, run out of memory or hang: the record in its hands is the culprit, by
-observation and not by guess, and becomes a dead letter. No kill from outside can condemn a record:
-what kills the service ends the other process with it, before any verdict; and a record whose
-process ends by a signal that others send (a kill, want of memory) is called again, alone, and
-condemned when ``KILLS_MAX`` processes in a row have ended so.
+That process may crash, run out of memory or hang: the record in its hands is the culprit and
+becomes a dead letter. No kill from outside can condemn a record: what kills the service ends the
+other process with it; and a record whose process ends by a signal that others send (a kill, want of
+memory) is called again, alone, and condemned when ``KILLS_MAX`` processes in a row have ended so.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ import msgspec
 
 from hapax.core.errors import BatchAbortedError
 from hapax.core.offset_commit import CommittedMetadata, Mark
+from hapax.core.record_path import Batch
 from hapax.core.records import size_of_all
 from hapax.core.results import Failure
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from hapax.core.interrupt import Interrupt
     from hapax.core.ports import AppliesAll
+    from hapax.core.record_path import Preset, Results
     from hapax.core.records import Record, TopicPartition
     from hapax.core.results import Result
 
@@ -115,12 +116,11 @@ class Isolation:
         self._hung: set[TopicPartition] = set()
         self._at_once = at_once
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
         """Return the results as the transformer does; without suspects no record pays for this."""
         if not self.suspects:
-            return self._transformer.apply_all(records, interrupt, preset)
+            return self._transformer.apply_all(batch, interrupt, preset)
+        records = batch.records
         results: list[Result | None] = []
         called = False
         while len(results) < len(records):
@@ -221,7 +221,7 @@ class Isolation:
         return results
 
     def _here(self, record: Record, interrupt: Interrupt) -> Result | None:
-        return self._transformer.apply_all([record], interrupt, {})[0]
+        return self._transformer.apply_all(Batch([record]), interrupt, {})[0]
 
 
 def size_of_results(results: Sequence[Result | None]) -> int:

@@ -15,21 +15,18 @@ recreated, its log truncated, or the brokers are those of another cluster.
 
 Passed over (``Unread``). Below the committed offset "processed" and "removed before it was read"
 look alike. What a dead process had claimed and not committed lies within two batches of the offset
-that was committed when its partition was assigned again: the one in work, and the one whose claim
-was sent ahead. So the offsets from that one on that hold no record are kept in memory, for two
-batches and as much again; most are control records, and no claim names those. A successor starts
-without them.
+that was committed when its partition was assigned again. So the offsets from that one on that hold
+no record are kept in memory, for two batches and as much again. A successor starts without them.
 
 Cost. Owners in the batch itself, and those below what this process has committed or once queried,
 are known without a request. Others cost a request for the group's committed offsets. Only those at
-or above them are read, in parts: the thread also serves the group (claim_owners.py).
+or above them are read, in parts: the thread also serves the group.
 
 Order. The committed offsets are queried again *after* a record was found missing: its reader may
-have committed it before it was removed. That answer is stable (KIP-447): it waits for transactions
-that hold an offset. The first query does not wait: another member has an offset pending most of the
-time (1.5 to 3.6 s for a batch, measured under load), and what it had committed before is enough.
-What remains: a member that read the owner before it was removed and sends its offsets after this
-query gives the event a second effect (docs/guarantees.md).
+have committed it before. That answer is stable (KIP-447); the first one does not wait, for another
+member has an offset pending most of the time. What remains: a member that read the owner before it
+was removed and sends its offsets after this query gives the event a second effect
+(docs/guarantees.md).
 """
 
 from __future__ import annotations
@@ -41,14 +38,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError
+from hapax.core.record_path import ClaimRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from hapax.core.ports import Asked, Claims, Clock, OwnerLookup
-    from hapax.core.record_path import Batch
+    from hapax.core.record_path import Batch, Identified
     from hapax.core.records import Coordinates, Progress, Record, TopicPartition
-    from hapax.processing.identity import Identified, Identity
+    from hapax.processing.identity import Identity
 
 GAPS_MAX = 100_000
 """Of all partitions, some 10 MB: what comes beyond is trusted as if it had been read."""
@@ -273,15 +271,13 @@ class Claiming:
         """Let the claim travel; None: nothing to claim. The answer shows an outage."""
         if self._claims is None:
             return None
-        wanted: Sequence[int] = range(len(found.claims))
-        if not found.complete:
-            wanted = [index for index, claim in enumerate(found.claims) if claim]
+        wanted = batch.wanted(found.claims)
         if not wanted:
             return None
         if len(wanted) == len(batch.records):
-            asked = self._claims.ask(found.claims, batch.records, found.replays)
+            asked = self._claims.ask(batch.request(found))
         else:
-            asked = self._claims.ask(*_chosen(batch, found, wanted))
+            asked = self._claims.ask(ClaimRequest(*_chosen(batch, found, wanted)))
         asking = Asking(wanted, asked, batch, {})
         self._under_way.append(asking)
         return asking

@@ -23,10 +23,9 @@ import msgspec
 from hapax.core.errors import BatchAbortedError, HapaxError
 from hapax.core.ports import send_progress
 from hapax.processing.answers import Answers
-from hapax.processing.batch_result import BatchResult, Begun, Facts, PhaseTimer
+from hapax.processing.batch_result import BatchResult, Begun, PhaseTimer
 from hapax.processing.dead_letters import condemn
 from hapax.processing.deduplicate import IdWatch
-from hapax.processing.identity import name_records, to_reference
 from hapax.processing.plan import BatchState
 
 if TYPE_CHECKING:
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
     from hapax.core.interrupt import Interrupt
     from hapax.core.offset_commit import Marks
     from hapax.core.ports import AppliesAll, Clock, Source, Transaction
-    from hapax.core.record_path import Batch
+    from hapax.core.record_path import Batch, Plan
     from hapax.core.records import Coordinates, Progress
     from hapax.core.results import Failure
     from hapax.processing.answers import Around
     from hapax.processing.deduplicate import Claiming
     from hapax.processing.identity import Identity
     from hapax.processing.limits import DeadLetterRate
-    from hapax.processing.plan import Plan, Planner
+    from hapax.processing.plan import Planner
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -92,7 +91,7 @@ class ExactlyOnce:
         has left claims that name its own coordinates. Raises StopError.
         """
         timer = PhaseTimer(self._clock)
-        found = self._steps.identity.identify(batch.records)  # 2
+        found = batch.identified(self._steps.identity.identify)  # 2
         if batch.unreadable:  # without its headers it would claim another event's id
             found.claims = [
                 b"" if index in batch.unreadable else claim
@@ -103,14 +102,17 @@ class ExactlyOnce:
         timer.end("claim")
         return Begun(found, asking, timer.phases_s)
 
-    def admit(self, batch: Batch) -> Begun:
-        """Take steps 2 and 3; raise ClaimsUnavailableError, BatchAbortedError, StopError."""
+    def admit(self, batch: Batch) -> tuple[Batch, Begun]:
+        """Take steps 2 and 3, and return the plain batch.
+
+        Raises ClaimsUnavailableError, BatchAbortedError, StopError.
+        """
         begun = self.ask(batch)
-        to_reference(batch, begun.found)
+        batch = batch.plain(begun.found)
         begun.claimed = claimed = self._steps.claiming.claim(batch, begun.found, begun.asking)
         begun.preset = self._answers.preset(batch, begun.found, claimed, {})
-        name_records(batch, begun.found)
-        return begun
+        batch.name(begun.found.ids)
+        return batch, begun
 
     def run(
         self,
@@ -128,19 +130,19 @@ class ExactlyOnce:
         begun = begun or self.ask(batch)
         found = begun.found
         if attempt > 1 or rejected or self._transaction.one_by_one:
-            to_reference(batch, found)  # something is known against one of the records
+            batch = batch.plain(found)  # something is known against one of the records
         timer = PhaseTimer(self._clock, begun.phases_s)
         claimed = begun.claimed or self._steps.claiming.claim(batch, found, begun.asking)  # 3
         claimed.ids = self._ids.look(batch, found.claims, claimed)
         timer.end("claim")
         if claimed.unchecked:
-            to_reference(batch, found)
+            batch = batch.plain(found)
         self._state.begin(batch, self._source.processed)
         results = self._answers.of(batch, begun, claimed, rejected)  # 4
         timer.end("transform")
         progress = batch.progress(len(results))
-        plan = self._steps.planner.plan(  # 5
-            batch.records, found.ids, results, progress, unchecked=claimed.unchecked
+        plan = self._steps.planner.plan_batch(  # 5
+            batch, found.ids, results, progress, unchecked=claimed.unchecked
         )
         self._state.plan(plan, batch, results)
         self._state.require_whole(plan.progress, self._source)
@@ -161,7 +163,7 @@ class ExactlyOnce:
         return BatchResult.of(  # 7
             batch,
             plan,
-            Facts.of(batch, found.ids, len(results)),
+            batch.facts(found.ids, len(results)),
             claimed,
             phases_s=timer.phases_s,
             attempt=attempt,

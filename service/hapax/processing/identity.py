@@ -10,13 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-from msgspec.structs import force_setattr
-
 from hapax.core.errors import Poison
 from hapax.core.headers import ID, PART, REPLAY_OF
 from hapax.core.json_pointer import JsonPointer, decoded
-from hapax.core.record_path import Ids, RecordPath
+from hapax.core.record_path import Identified
 from hapax.core.records import Coordinates
 from hapax.processing.retry_later import NOT_OURS
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from hapax.core.headers import Retried
-    from hapax.core.record_path import Batch
     from hapax.core.records import Headers, Record
     from hapax.processing.retry_later import RetryTopic
 
@@ -208,27 +204,6 @@ def _of_output(_record: Record, headers: Mapping[str, bytes | None]) -> bytes | 
     return event_id + b"\0" + part if event_id and part else event_id
 
 
-class Identified(msgspec.Struct, gc=False):
-    """What step 2 found for the records of a batch, all by index.
-
-    ids      the event's id as it goes into the header ``hapax-id``; b"" where none was found
-    claims   the id with its source before it: what the claim store remembers
-    replays  the coordinates that a replayed dead letter names as its original
-    poison   records whose id cannot be read, with the reason
-    """
-
-    ids: Sequence[bytes]
-    claims: Sequence[bytes]
-    replays: dict[int, Coordinates]
-    poison: dict[int, Poison]
-
-    @property
-    def complete(self) -> bool:
-        if isinstance(self.claims, Ids):
-            return not self.claims.missing
-        return b"" not in self.claims
-
-
 class Identity:
     """The configured chain of id sources, tried in order."""
 
@@ -258,8 +233,6 @@ class Identity:
 
     def identify(self, records: Sequence[Record]) -> Identified:
         """Find the ids of a batch; never raises for what a record holds."""
-        if isinstance(records, RecordPath):
-            return Identified(ids=records.ids, claims=records.claims, replays={}, poison={})
         ids: list[bytes] = []
         claims: list[bytes] = []
         found = Identified(ids=ids, claims=claims, replays={}, poison={})
@@ -403,19 +376,3 @@ def _named(value: bytes | None, event: object) -> bytes | None:
         return None
     event_id, source = _ID.within(value, event), _SOURCE.within(value, event)
     return source + b"\0" + event_id if event_id and source and "specversion" in event else None
-
-
-def name_records(batch: Batch, found: Identified) -> None:
-    """Give each record its id; native ones name themselves."""
-    if isinstance(batch.records, RecordPath):
-        return
-    for record, event_id in zip(batch.records, found.ids, strict=True):
-        if event_id:
-            force_setattr(record, "event_id", event_id)
-
-
-def to_reference(batch: Batch, found: Identified) -> None:
-    """Let the rest of the batch take the reference."""
-    if isinstance(batch.records, RecordPath):
-        batch.records = list(batch.records)
-        found.ids, found.claims = list(found.ids), list(found.claims)

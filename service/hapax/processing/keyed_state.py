@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
     from hapax.core.headers import Wire
     from hapax.core.ports import Source
-    from hapax.core.record_path import Batch
+    from hapax.core.record_path import Batch, Plan
     from hapax.core.records import Progress, Record, TopicPartition
     from hapax.core.results import Result
-    from hapax.processing.plan import Plan
     from hapax.processing.state import Changes
     from hapax.processing.transform import TransformForm
 

@@ -145,17 +145,13 @@ class Pace:
     Slow business code must not hold a batch for minutes: revokes, probes and SIGTERM wait for it.
     Starts small, grows at most fourfold per batch, and follows the measured time per record. What a
     batch takes whatever its size (the way to a claim store, a machine without free processor time)
-    is distinguished by two sizes: smaller batches would not be quicker, and lose the rate (with a
-    store 250 ms away they came down to one record each).
-    Where brokers take longer for a transaction than the interval, whatever its size, a batch may
-    work as long as its transaction takes: smaller ones would lose the rate to their number, and the
-    backlog would grow (measured on a machine without free processor time: 700 records in 400 ms).
+    is distinguished by two sizes: smaller batches would not be quicker, and lose the rate. Where
+    brokers take longer for a transaction than the interval, whatever its size, a batch may work as
+    long as its transaction takes.
 
-    A transaction has its own time: one that outlives its timeout is aborted by the coordinator,
-    and the same records would outlive it again (a producer quota, a slow network). So batches grow
-    only as far as their transactions stay within a quarter of the timeout, a commit beyond half of
-    it makes the next one smaller, and so does ``fail``. Where size makes no difference, as with a
-    broker that answers late whatever it is asked, they are left as they are.
+    A transaction that outlives its timeout is aborted by the coordinator, and the same records
+    would outlive it again. So batches grow only as far as their transactions stay within a quarter
+    of it; a commit beyond half of it makes the next one smaller, and so does ``fail``.
     """
 
     START = 500

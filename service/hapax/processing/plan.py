@@ -8,8 +8,7 @@ set it, and what the function makes is new.
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
@@ -27,19 +26,19 @@ from hapax.core.headers import (
     without_hapax,
     without_retry,
 )
-from hapax.core.record_path import UNCHANGED, Prepared, RecordPath
-from hapax.core.records import Message, Output
+from hapax.core.record_path import Outputs, Plan
+from hapax.core.records import Message
 from hapax.core.results import Cut, Failure, Later, Put, Undecided
 from hapax.processing.retry_later import OFF
 from hapax.processing.transform import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from hapax.core.headers import Wire
     from hapax.core.ports import Source
-    from hapax.core.record_path import Batch
-    from hapax.core.records import Progress, Record
+    from hapax.core.record_path import Batch, Results
+    from hapax.core.records import Output, Progress, Record
     from hapax.core.results import Result
     from hapax.processing.retry_later import RetryTopic
 
@@ -107,41 +106,6 @@ class Destinations(msgspec.Struct, frozen=True):
     now: bool = False
 
 
-class Plan(msgspec.Struct, gc=False):
-    """What one batch will do, all of it in one transaction.
-
-    looped          records that have been on the cluster of the outputs, and are not written there
-    retried, moved  records that wait: they asked for it, or were not due yet
-    apart           the topic whose records have waited on purpose: their age is no latency
-    """
-
-    messages: Sequence[Message]
-    progress: Progress
-    sources: Sequence[int]  # by message: index of the record it comes from
-    filtered: int = 0
-    looped: int = 0
-    duplicates: int = 0
-    retried: int = 0
-    moved: int = 0
-    apart: str | None = None
-    failures: dict[int, Failure] = msgspec.field(default_factory=dict)
-
-    def add(self, messages: list[Message], sources: Iterable[int]) -> None:
-        """Add what is written with the outputs."""
-        self.sources = [*self.sources, *sources]
-        if isinstance(self.messages, Prepared):
-            self.messages.more = messages
-        else:
-            self.messages = [*self.messages, *messages]
-
-    def outputs(self) -> dict[str, int]:
-        if isinstance(self.messages, Prepared):
-            topic, outputs = self.messages.topic, self.messages.outputs
-            found = dict(Counter([message.topic for message in self.messages.more]))
-            return {topic: outputs, **found} if outputs else found
-        return dict(Counter([message.topic for message in self.messages]))
-
-
 class Planner:
     """Turns the answers of steps 2 to 4 into a Plan."""
 
@@ -158,15 +122,9 @@ class Planner:
         unchecked: bool = False,
     ) -> Plan:
         """``results``: outputs, Failure, None: a duplicate. ``unchecked``: made without claims."""
-        if isinstance(records, RecordPath):
-            counts = records.tally(results)
-            if counts is not None and not unchecked:
-                return self._prepared(records, ids, results, progress, counts)
-            results = by_reference(results, records)
-            records, ids = list(records), list(ids)
         messages: list[Message] = []
         sources: list[int] = []
-        plan = Plan(messages=messages, progress=progress, sources=sources)
+        plan = Plan(messages=Outputs(messages), progress=progress, sources=sources)
         if self._to.retry is not None:  # those that waited have another place now
             records, plan.apart = self._to.retry.all_restored(records), self._to.retry.name
         topic, partition, prefix = "", -1, ""
@@ -199,29 +157,21 @@ class Planner:
                 sources.append(index)
         return plan
 
-    def _prepared(
+    def plan_batch(
         self,
-        records: RecordPath,
+        batch: Batch,
         ids: Sequence[bytes],
-        results: list[Result | None],
+        results: Results,
         progress: Progress,
-        counts: tuple[int, int, int],
+        *,
+        unchecked: bool = False,
     ) -> Plan:
-        """Return the plan of a batch whose every result is the rule: the native path stamps it."""
-        outputs, filtered, duplicates = counts
+        """Return what ``plan`` does, made by the batch where it has a shorter way."""
 
-        def reference() -> Sequence[Message]:
-            made = by_reference(results, records)
-            return self.plan(list(records), list(ids), made, progress).messages
+        def reference(records: Sequence[Record], made: Results) -> Plan:
+            return self.plan(records, ids, made, progress, unchecked=unchecked)
 
-        prepared = Prepared(records, results, self._to.output_topic, outputs, reference)
-        return Plan(
-            messages=prepared,
-            progress=progress,
-            sources=range(len(results)),  # the native path names a refusal by its record
-            filtered=filtered,
-            duplicates=duplicates,
-        )
+        return batch.plan(reference, self._to.output_topic, results, progress)
 
     def _message(self, record: Record, output: Output, stamp: Wire) -> Message:
         headers = without_hapax(record.headers) if record.headers else []
@@ -325,18 +275,6 @@ def _cut(record: Record, cut: Cut, stamp: Wire) -> tuple[Record, Wire, str]:
 
 def _short(pair: tuple[str, bytes | None]) -> bool:
     return len(pair[1] or b"") <= SHORT_BYTES
-
-
-def by_reference(results: Sequence[Any], records: RecordPath) -> list[Result | None]:
-    """Return results as the reference has them: tuples of outputs."""
-    return [
-        (Output(records[index].value),)
-        if result is UNCHANGED
-        else (result,)
-        if isinstance(result, Output)
-        else result
-        for index, result in enumerate(results)
-    ]
 
 
 class BatchState:

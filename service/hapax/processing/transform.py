@@ -42,7 +42,6 @@ from hapax.core.errors import (
 )
 from hapax.core.headers import is_header, is_text
 from hapax.core.interrupt import Interrupt, is_from_outside
-from hapax.core.record_path import RecordPath
 from hapax.core.records import OUTPUT_BYTES, Output, Record, size_of
 from hapax.core.results import Failure, Later, Undecided
 from hapax.core.working_folder import import_own, shadowed_files
@@ -52,6 +51,7 @@ from hapax.processing.state import Answered
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from hapax.core.record_path import Batch, Preset, Results
     from hapax.core.results import Result
 
     Answer = Output | bytes | str
@@ -105,14 +105,15 @@ class Transformer:
         self._retrying = retrying
         self._interrupt = Interrupt()
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
         """Return the records' results in order; a prefix when the interrupt is due."""
         self._interrupt = interrupt
-        if isinstance(records, RecordPath):
-            function = None if self._function is identity else self._function
-            return records.apply(function, self._judge, interrupt, preset)
+        function = None if self._function is identity else self._function
+        return batch.apply(self._apply_each, function, self._judge, interrupt, preset)
+
+    def _apply_each(
+        self, records: Sequence[Record], interrupt: Interrupt, preset: Preset
+    ) -> Results:
         results: list[Result | None] = []
         apply, called, size, size_max = self._apply, False, interrupt.bytes, interrupt.bytes_max
         for index, record in enumerate(records):

@@ -13,6 +13,7 @@ none       the one branch that the value fits; of several the most exact type (`
 from __future__ import annotations
 
 import json
+import math
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -45,12 +46,13 @@ _LOGICAL: Final[dict[str, tuple[type, ...]]] = {
         (datetime,),
     ),
 }
+_FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
 PLAIN: Final[dict[str, Callable[[Any], bool]]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "int": lambda value: _is_int(value) and -(2**31) <= value < 2**31,
     "long": lambda value: _is_int(value) and -(2**63) <= value < 2**63,
-    "float": lambda value: _is_int(value) or isinstance(value, float),
+    "float": lambda value: PLAIN["double"](value) and not _FLOAT_MAX < abs(value) < math.inf,
     "double": lambda value: _is_int(value) or isinstance(value, float),
     "string": lambda value: isinstance(value, str),
     "bytes": lambda value: isinstance(value, bytes | bytearray),
@@ -93,8 +95,9 @@ def reader(
 
 
 def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
-    """Return what encodes data after a prefix. It refuses members that a record does not have."""
+    """Return what encodes data after a prefix. It refuses what fastavro 1.13 changes."""
     from fastavro import schemaless_writer
+    from fastavro.validation import validate
 
     written, known = parsed(schema)
     if _is_bytes(written):
@@ -111,12 +114,14 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     def exactly(data: Any) -> bytes:
         return written_by(branches, shape(data))
 
-    if ambiguous:
+    texts = (schema.text, *(one.text for one in schema.references))
+    if ambiguous or any('"float"' in text for text in texts):  # ``validate`` knows no range of it
         return exactly
     given = _held(json.loads(schema.text), known, optional=True)
 
     def encode(data: Any) -> bytes:
         try:
+            validate({_VALUE: data}, given)
             return written_by(given, data, strict_allow_default=True)
         except Exception:  # noqa: BLE001 - this one names what is wrong, and takes ``-type``
             return exactly(data)
@@ -196,7 +201,11 @@ class Node:
         self._types = _LOGICAL.get(logical, ())
 
     def written(self, data: Any) -> Any:
-        return data.value if isinstance(data, Enum) else data
+        value = data.value if isinstance(data, Enum) else data
+        # What a logical type stands for may be given as well.
+        if self.fits(value) or (self._types and PLAIN[self.kind](value)):
+            return value
+        raise ValueError(f"{value!r:.99} does not fit {self.name}")
 
     def default(self, data: Any) -> Any:
         return self.written(data)

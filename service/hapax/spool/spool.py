@@ -146,9 +146,10 @@ class SpoolStore:
         try:
             with self._translated():
                 self._open(app, adopt=adopt)
-        except BaseException:
+        except BaseException as error:
             # SQLite removes its log when it closes: what is unsound in it is kept.
-            self._folder.keep(WAL, DAMAGED_WAL)
+            if isinstance(error, SpoolDamagedError):
+                self._folder.keep(WAL, DAMAGED_WAL)
             self.close()
             raise
 

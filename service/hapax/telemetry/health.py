@@ -219,13 +219,18 @@ class Health:
             text = "waiting for the first assignment of partitions"
             causes.append(Cause(text, "alerts.md#hapaxworkernotstarted"))
         if self.draining:
-            causes.append(Cause("draining", "runbooks.md#exit-code-0-drained"))
+            causes.append(Cause("draining", "kubernetes.md#update-and-roll-back"))
         if self.held_back:
             causes.append(Cause(self.held_back, "backfill.md#open-transactions"))
         if self.paused_s is not None:
             since = time.strftime("%H:%M:%S", time.gmtime(self.paused_s))
             text = f"paused by an operator since {since}: hapax resume"
             causes.append(Cause(text, "commands.md#pause-and-resume-take-nothing-for-a-while"))
+        waiting = {} if self.kept is None else self.kept.restoring
+        if self.partitions and self.partitions <= waiting.keys():
+            count = len(self.partitions)
+            text = f"all of {count} partitions wait for their state, which is being read"
+            causes.append(Cause(text, "state.md#what-happens-when"))
         return causes + self._held_up() + self._stalled()
 
     def _held_up(self) -> list[Cause]:

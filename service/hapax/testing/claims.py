@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hapax.core import errors
 from hapax.core.ports import Claims, Owned, Preflight, StoreHealth
 from hapax.core.record_path import Batch
+from hapax.core.records import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hapax.core.ports import Clock
-    from hapax.core.records import Coordinates, Record, TopicPartition
+    from hapax.core.record_path import ClaimRequest
+    from hapax.core.records import TopicPartition
     from hapax.testing.broker import MemoryBroker
 
 
@@ -71,26 +73,17 @@ class MemoryClaims(Claims):
         self._called = False
         self._kept = _Kept()
 
-    def ask(self, *request: Any) -> AskedBefore:
+    def ask(self, wanted: ClaimRequest) -> AskedBefore:
         """Claim now, as a request that arrives at once; what it raises is its answer."""
         try:
-            return AskedBefore(self._claimed(*request))
+            return AskedBefore(self._claimed(wanted))
         except (errors.ClaimsUnavailableError, errors.OtherClusterError) as error:
             return AskedBefore(error)
 
-    def _claimed(
-        self,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Mapping[int, Coordinates]:
-        if len(ids) != len(records):
-            raise ValueError(f"{len(ids)} ids for {len(records)} records")
-        if gone and len(gone) != len(ids):
-            raise ValueError(f"{len(ids)} ids for {len(gone)} owners")
+    def _claimed(self, wanted: ClaimRequest) -> Mapping[int, Coordinates]:
+        wanted.require_pairs()
         self.ping()
-        if not ids:
+        if not wanted.ids:
             return {}
         self._begin()
         emptied, self._emptied = self._emptied, False
@@ -98,8 +91,9 @@ class MemoryClaims(Claims):
             self._on_emptied()
         foreign = {}
         newest = self._newest()
-        for index, (each, record) in enumerate(zip(ids, records, strict=True)):
-            owner = replays.get(index) or record.coordinates
+        gone = wanted.gone
+        for index, (each, at) in enumerate(zip(wanted.ids, wanted.owners(), strict=True)):
+            owner = Coordinates(at.topic, at.partition, at.offset)
             found = self._found(each)
             if found is not None and gone and found == gone[index]:
                 self._drop(each)

@@ -43,11 +43,11 @@ from hapax.testing.claims import MemoryClaims, MemoryOwners
 from hapax.testing.source import InjectedFault, MemorySource, MemoryTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from hapax.core.formats import Format, FormatOptions
     from hapax.core.ports import AppliesAll
-    from hapax.core.results import Result
+    from hapax.core.record_path import Batch, Preset, Results
 
 DEFAULTS = {
     "HAPAX_APP": "test",
@@ -197,11 +197,9 @@ class _NotedCalls:
         self.duplicates.clear()
         self.filtered.clear()
 
-    def apply_all(
-        self, records: Sequence[Record], interrupt: Interrupt, preset: dict[int, Result | None]
-    ) -> list[Result | None]:
-        results = self._inner.apply_all(records, interrupt, preset)
-        for record, result in zip(records, results, strict=False):
+    def apply_all(self, batch: Batch, interrupt: Interrupt, preset: Preset) -> Results:
+        results = self._inner.apply_all(batch, interrupt, preset)
+        for record, result in zip(batch.records, results, strict=False):
             if result is None:
                 self.duplicates[self._restored(record).coordinates] = None
             elif result == ():

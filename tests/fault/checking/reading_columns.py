@@ -175,10 +175,8 @@ def _effects(
     table["hash"] = [crc32(value) for value in values]
     sources = [header.get("hapax-source") or b"" for header in headers]
     table["place"], table["source"] = texts.sources(sources, names.source)
-    table["event"] = texts.tailed(
-        [header.get("hapax-id") or b"" for header in headers], names.run, "-"
-    )
-    table["key"] = texts.tailed([message.key() or b"" for message in messages], "key", "-")
+    table["event"] = texts.tailed([header.get("hapax-id") or b"" for header in headers], names.run)
+    table["key"] = texts.tailed([message.key() or b"" for message in messages], "key")
     table["dup"] = [_DUPS.get(header.get("dup"), _NO_DUP) for header in headers]
     whos = names.whos
     table["who"] = [whos.setdefault(header.get("who") or b"", len(whos)) for header in headers]

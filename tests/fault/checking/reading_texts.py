@@ -29,9 +29,9 @@ def _place(text: bytes, topic: str) -> tuple[int, int]:
     return (named.partition, named.offset) if named.topic == topic else (ODD, ODD)
 
 
-def tailed(texts: list[bytes], head: str, mark: str) -> NDArray[np.int64]:
-    """Return the number behind ``head`` and ``mark`` of each text, ODD where there is none."""
-    prefix = f"{head}{mark}".encode()
+def tailed(texts: list[bytes], head: str) -> NDArray[np.int64]:
+    """Return the number behind ``head`` and a hyphen of each text, ODD where there is none."""
+    prefix = f"{head}-".encode()
     tails = _cut(texts, prefix)
     found = None if tails is None else numbers([tails], b"\n", 1, len(texts))
     if found is None:

@@ -42,6 +42,7 @@ class Trial:
     late      members start when this many records are there
     settle_s  how long the members may take to reach the end
     quick     belongs to the part that CI runs choose from
+    rare      its race comes about in less than every second try: make full plays it, no share does
     """
 
     name: str
@@ -56,6 +57,7 @@ class Trial:
     late: int = 0
     settle_s: float = 20.0
     quick: bool = False
+    rare: bool = False
     note: str = ""
 
     @property
@@ -149,7 +151,8 @@ def parsed(trials: Sequence[Trial], words: Sequence[str]) -> argparse.Namespace:
 
 def chosen(trials: Sequence[Trial], asked: argparse.Namespace, box: Box) -> list[Trial]:
     if asked.all or asked.quick:
-        wide = [trial for trial in trials if asked.all or trial.quick]
+        left = [trial for trial in trials if asked.share == 1 or not trial.rare]
+        wide = [trial for trial in left if asked.all or trial.quick]
         found = box.order(share(wide, asked.share, asked.turn), trials, _name, asked.turn)
     else:
         found = [trial for trial in trials if trial.name in asked.play]

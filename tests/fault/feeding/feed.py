@@ -23,8 +23,6 @@ class Feeder(Child):
 
     rate        records a second, transactions that are aborted not counted; 0 is a pause
     partitions  of ``topic``
-    size        of a value in bytes
-    poison      whether some events are poison: peers without dead letters do without
     """
 
     def __init__(
@@ -37,8 +35,6 @@ class Feeder(Child):
         partitions: int,
         rate: int,
         seed: int,
-        size: int = 100,
-        poison: bool = True,
     ) -> None:
         super().__init__(
             "tests.fault.feeding.feed_process",
@@ -49,8 +45,6 @@ class Feeder(Child):
             run=run,
             partitions=partitions,
             seed=seed,
-            size=size,
-            poison=poison,
         )
         self._cells[RATE] = rate
 

@@ -18,7 +18,11 @@ TWINS = 0.03
 
 @dataclass(frozen=True)
 class Task:
-    """What a feeder is told."""
+    """What a feeder is told.
+
+    size    of a value in bytes
+    poison  whether some events are poison
+    """
 
     bootstrap: str
     topic: str
@@ -26,8 +30,8 @@ class Task:
     run: str
     partitions: int
     seed: int
-    size: int
-    poison: bool
+    size: int = 100
+    poison: bool = True
 
 
 class Given(NamedTuple):

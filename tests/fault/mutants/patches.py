@@ -11,7 +11,8 @@ from hapax.claims.redis import RedisClaims
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
 from hapax.core.offset_commit import OffsetCommit
 from hapax.core.ports import Asked
-from hapax.core.records import Coordinates, Message, Record
+from hapax.core.record_path import ClaimRequest, Outputs
+from hapax.core.records import Coordinates
 from hapax.kafka import properties as kafka_clients
 from hapax.kafka.consume.client import parse_metadata
 from hapax.kafka.consume.positions import TopicIdentity
@@ -56,15 +57,9 @@ def progress_one_too_short(patch: Patch) -> None:
 def claim_then_drop(patch: Patch) -> None:
     """Claim as ``SET NX`` does: an id that is there already is a duplicate, whoever owns it."""
 
-    def ask(
-        self: RedisClaims,
-        ids: Sequence[bytes],
-        records: Sequence[Record],
-        replays: Mapping[int, Coordinates],
-        gone: Sequence[Coordinates] = (),
-    ) -> Asked:
+    def ask(self: RedisClaims, wanted: ClaimRequest) -> Asked:
         pipeline: Any = self._redis.pipeline(transaction=False)
-        for each in ids:
+        for each in wanted.ids:
             pipeline.set(self._store.base + b":" + each, 1, nx=True)
         known = [index for index, new in enumerate(pipeline.execute()) if not new]
         return AskedBefore({index: Coordinates("", -1, -1) for index in known})
@@ -119,7 +114,7 @@ class _TakingTurns:
             pending.join()
         self._lane.begin()
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         self._lane.send(messages)
 
     def send_offsets(self, commit: OffsetCommit) -> None:

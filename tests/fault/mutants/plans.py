@@ -42,7 +42,8 @@ _MUTANTS = (
     # The ends that are committed when idle repair some of it.
     Trial("progress-one-too-short", kill_in_commit, (*DUPLICATE, "realtime-lag"), rows=("P16",)),
     Trial("reset-to-latest", nothing, LOST, late=2000, quick=True),
-    Trial("two-transactions-without-gate", kill_between, LOST, rows=("P16",)),
+    # The later commit is often refused with INVALID_PRODUCER_EPOCH (measured: in 5 tries of 7).
+    Trial("two-transactions-without-gate", kill_between, LOST, rows=("P16",), rare=True),
     Trial("no-fence-on-doubt", late_offsets, DUPLICATE, rows=("S-K1",), settings=LATE, quick=True),
     Trial(
         "random-transactional-id",

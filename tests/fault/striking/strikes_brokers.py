@@ -7,6 +7,7 @@ from hapax.sandbox.broker import java
 from tests.fault.cluster import INTERNAL
 from tests.fault.scene import Scene
 from tests.kit.faults import Rule
+from tests.kit.waiting import await_
 
 PROCESSOR_SHARE_MAX = 0.3
 RESIDENT_GROWTH_MAX = 200 << 20
@@ -81,10 +82,8 @@ def reassign(scene: Scene) -> None:
 
 
 def _await_replicas(scene: Scene, count: int) -> None:
-    deadline_s = time.time() + 30
-    while scene.stage.cluster.replicas(scene.stage.topics.outputs) != {count}:
-        assert time.time() < deadline_s, f"no {count} replicas"
-        time.sleep(0.1)
+    cluster, outputs = scene.stage.cluster, scene.stage.topics.outputs
+    await_(lambda: cluster.replicas(outputs) == {count}, 30, lambda: f"no {count} replicas")
 
 
 def restart_all(scene: Scene, kafka: str = "") -> None:

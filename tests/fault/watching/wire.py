@@ -1,4 +1,4 @@
-"""Two requests of Kafka's protocol as plain frames, for what the client cannot do.
+"""Requests of Kafka's protocol as plain frames, for what the client cannot do.
 
 AlterPartitionReassignments is not among its calls. ListOffsets is, but while leaders die the
 client's own form stays with a dead leader, and was seen to end the whole process (librdkafka 2.16:
@@ -6,8 +6,8 @@ assertion ``eonce->refcnt > 0``).
 """
 
 import socket
-import struct
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
@@ -16,7 +16,6 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 LATEST = -1
-LIST_OFFSETS, REASSIGN = 2, 45
 COMMITTED, UNCOMMITTED = 1, 0
 Place = tuple[str, int]
 
@@ -24,24 +23,25 @@ Place = tuple[str, int]
 class Line:
     """A connection to one broker that is made when it is needed, and made again when it broke."""
 
-    def __init__(self, port: int, timeout_s: float) -> None:
+    def __init__(self, port: int, timeout_s: float, client_id: str = "wire") -> None:
         self._port = port
         self._timeout_s = timeout_s
+        self._client_id = client_id
         self._socket: socket.socket | None = None
 
-    def ask(self, key: int, version: int, body: bytes, *, flexible: bool = False) -> bytes:
-        """Send a request and return what stands behind the head of the answer.
+    def ask(self, request: Any, answer: Any, version: int) -> Any:
+        """Send a request in this version and return its answer, which is of a class.
 
         Raises OSError when no answer comes within the timeout.
         """
+        request.API_VERSION = version
+        request.with_header(client_id=self._client_id)
         try:
             if self._socket is None:
                 self._socket = socket.create_connection(("127.0.0.1", self._port), self._timeout_s)
-            tags = b"\0" if flexible else b""
-            frame = struct.pack(">hhih", key, version, 0, -1) + tags + body
-            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-            (size,) = struct.unpack(">i", self._read(4))
-            return self._read(size)[4 + len(tags) :]
+            self._socket.sendall(request.encode(header=True, framed=True))
+            size = int.from_bytes(self._read(4))
+            return answer.decode(self._read(size), version=version, header=True)
         except OSError:
             self.close()
             raise
@@ -80,9 +80,7 @@ def ends(line: Line, places: Iterable[Place], isolation: int) -> dict[Place, int
             for name, partitions in topics.items()
         ],
     )
-    answer = ListOffsetsResponse.decode(
-        line.ask(LIST_OFFSETS, 2, request.encode(version=2)), version=2
-    )
+    answer = line.ask(request, ListOffsetsResponse, 2)
     return {
         (topic.name, each.partition_index): each.offset
         for topic in answer.topics
@@ -113,7 +111,5 @@ def reassign(line: Line, replicas: Mapping[Place, Sequence[int]], timeout_ms: in
             for name, partitions in topics.items()
         ],
     )
-    answer = AlterPartitionReassignmentsResponse.decode(
-        line.ask(REASSIGN, 0, request.encode(version=0), flexible=True), version=0
-    )
+    answer = line.ask(request, AlterPartitionReassignmentsResponse, 0)
     assert answer.error_code == 0, f"reassignment refused with {answer.error_code}"

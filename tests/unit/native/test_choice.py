@@ -10,14 +10,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 from hapax.core.errors import BatchAbortedError, ConfigurationError
-from hapax.core.record_path import Prepared
 from hapax.core.records import Output
 from hapax.kafka import native
 from hapax.kafka.native import Choice
-from hapax.processing.plan import Destinations, Planner
 from tests.kit.commands import run_captured
 from tests.kit.managed_process import required
-from tests.kit.native import Raw
+from tests.kit.native import Raw, prepared
 from tests.kit.parts import settings_of
 
 hapax_fast: Any = pytest.importorskip("hapax_fast")
@@ -129,18 +127,16 @@ def test_a_worker_that_must_be_native_and_cannot_ends_with_2():
 
 
 def test_a_difference_in_the_first_records_is_told_and_ends_the_native_path(stage, monkeypatch):
-    ((records, batch),) = stage.play([Raw(b"k", b"v")], ["key"])
-    planner = Planner(Destinations("app", "out", None))
-    plan = planner.plan(records, records.ids, [(Output(b"x"),)], batch.next)
-    assert isinstance(plan.messages, Prepared)
+    ((records, _batch),) = stage.play([Raw(b"k", b"v")], ["key"])
+    messages = prepared(records, [(Output(b"x"),)])
     right = chosen().path
     assert right is not None
-    right.prove(plan.messages)
+    right.prove(messages)
     assert right.left == ""
     assert right.unproven == native.PROVEN_AFTER - 1
     wrong = native.NativePath(
         SimpleNamespace(preview=lambda *_values: (b"other", None, -1, 0, [])), ["key"]
     )
     with pytest.raises(BatchAbortedError, match="taken again in Python"):
-        wrong.prove(plan.messages)
+        wrong.prove(messages)
     assert wrong.left == "the native path has other outputs than the reference"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hapax.core.interrupt import Interrupt
-from hapax.core.record_path import Batch, RecordPath
+from hapax.core.record_path import Batch
 from hapax.core.records import Coordinates
 from hapax.kafka.consume.decode import messages_of, read_native
 from hapax.kafka.consume.partition_state import PartitionStates
 from hapax.kafka.errors import NAME_UNREADABLE
-from hapax.processing.batch_result import Facts
+from hapax.kafka.native import NativeBatch
 from hapax.processing.identity import Identity
 from tests.kit.doubles import Ticking
 from tests.kit.native import Raw, anything, chains, few, plain, reference
@@ -86,8 +86,8 @@ def test_it_is_a_sequence_like_the_list_of_the_reference(stage, records, part, p
                 native[place]
         ids = list(native.ids)
         done = min(done, len(expected))
-        mine = Facts.of(Batch(native, batch.first, batch.next), native.ids, done)
-        assert mine == Facts.of(batch, ids, done)
+        mine = NativeBatch(native, batch.first, batch.next).facts(native.ids, done)
+        assert mine == batch.facts(ids, done)
 
 
 @given(records=plain)
@@ -122,7 +122,6 @@ def one(stage: Stage) -> list[tuple[Any, Batch]]:
 def test_a_record_outlives_its_batch(stage):
     ((native, batch),) = one(stage)
     kept, ids = native[0], native.ids
-    assert isinstance(native, RecordPath)
     del native
     assert ids[0] == b"1"
     del ids

@@ -9,12 +9,13 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 
 from hapax.core.errors import BatchAbortedError
-from hapax.core.record_path import Batch, Prepared
+from hapax.core.record_path import Outputs
 from hapax.core.records import Message, Output
 from hapax.kafka.errors import client_headers
 from hapax.kafka.produce.producer import Outbox
-from hapax.processing.plan import Destinations, Planner
-from tests.kit.native import PATIENCE_S, Raw, Stage, few, path, plain
+from tests.kit.native import PATIENCE_S, Raw, Stage, few, path, plain, prepared
+
+AWAY = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200}
 
 
 def outbox_of(stage: Stage, **properties: Any) -> Outbox:
@@ -26,12 +27,6 @@ def outbox_of(stage: Stage, **properties: Any) -> Outbox:
 @pytest.fixture
 def outbox(stage: Stage) -> Outbox:
     return outbox_of(stage)
-
-
-def prepared(native: Any, batch: Batch, results: list[Any], topic: str) -> Prepared:
-    plan = Planner(Destinations("app", topic, None)).plan(native, native.ids, results, batch.next)
-    assert isinstance(plan.messages, Prepared)
-    return plan.messages
 
 
 def fields(message: Any) -> tuple[Any, ...]:
@@ -55,7 +50,7 @@ def test_what_arrives_is_what_the_reference_would_send(stage, records):
     sent: list[tuple[Any, ...]] = []
     topic = f"out-{uuid.uuid4().hex}"
     for native, batch in stage.play(kept, ["header:id"]):
-        messages = prepared(native, batch, [(Output(r.value),) for r in batch.records], topic)
+        messages = prepared(native, [(Output(r.value),) for r in batch.records], topic)
         sent += expected(list(messages))
         outbox.send(messages, reports=False)
     outbox.producer.flush(PATIENCE_S)
@@ -76,8 +71,8 @@ def test_a_full_queue_in_mid_batch_loses_and_doubles_nothing(stage):
         serve(wait_s)
 
     tiny.serve = counted  # type: ignore[method-assign]
-    for native, batch in stage.play(raws, ["header:id"]):
-        messages = prepared(native, batch, [(Output(b"new"),)] * len(native), topic)
+    for native, _batch in stage.play(raws, ["header:id"]):
+        messages = prepared(native, [(Output(b"new"),)] * len(native), topic)
         sent += expected(list(messages))
         tiny.send(messages, reports=False)
     assert served, "the queue was never full"
@@ -90,15 +85,15 @@ def test_a_message_too_large_names_its_record_and_nothing_after_it_is_handed_ove
     ((native, batch),) = stage.play([Raw(b"k", b"v")] * 5, ["header:id"])
     results = [(Output(b"x"),), (), (Output(b"x" * 400_000),), (Output(b"y"),), None]
     with pytest.raises(BatchAbortedError) as caught:
-        outbox.send(prepared(native, batch, results, "out-large"), reports=False)
+        outbox.send(prepared(native, results, "out-large"), reports=False)
     assert caught.value.content
     assert set(caught.value.refused) == {2}
     assert batch.records[2].coordinates == (*native.coordinates(2),)
 
 
 def test_what_was_handed_over_is_not_read_or_sent_again(stage, outbox):
-    ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
-    messages = prepared(native, batch, [(Output(b"x"),)] * 3, "out-again")
+    ((native, _batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
+    messages = prepared(native, [(Output(b"x"),)] * 3, "out-again")
     outbox.send(messages, reports=False)
     assert native.facts(3)[3] == 3
     for use in (
@@ -114,24 +109,15 @@ def test_what_was_handed_over_is_not_read_or_sent_again(stage, outbox):
 
 
 @pytest.mark.parametrize("is_native", [True, False])
-@pytest.mark.parametrize(
-    ("away", "codes"),
-    [
-        ({}, set()),
-        (
-            {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200},
-            {KafkaError._MSG_TIMED_OUT},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("away", "codes"), [({}, set()), (AWAY, {KafkaError._MSG_TIMED_OUT})])
 def test_what_was_not_delivered_is_known_once_flush_returns_though_nothing_asked_for_a_report(
     stage, is_native, away, codes
 ):
     outbox = outbox_of(stage, **away)
-    ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
-    messages = prepared(native, batch, [(Output(b"x"),)] * 3, "out-undelivered")
+    ((native, _batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))] * 3, ["header:id"])
+    messages = prepared(native, [(Output(b"x"),)] * 3, "out-undelivered")
     outbox.begin()
-    outbox.send(messages if is_native else list(messages), reports=False)
+    outbox.send(messages if is_native else Outputs(list(messages)), reports=False)
     assert outbox.flush(PATIENCE_S) == 0
     assert outbox.failures == codes
     outbox.begin()
@@ -141,8 +127,8 @@ def test_what_was_not_delivered_is_known_once_flush_returns_though_nothing_asked
 
 def test_with_reports_or_turns_the_reference_sends(stage, outbox):
     topic = f"out-{uuid.uuid4().hex}"
-    ((native, batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))], ["header:id"])
-    messages = prepared(native, batch, [(Output(b"x"),)], topic)
+    ((native, _batch),) = stage.play([Raw(b"k", b"v", ((b"id", b"1"),))], ["header:id"])
+    messages = prepared(native, [(Output(b"x"),)], topic)
     outbox.send(messages, reports=True)
     outbox.producer.flush(PATIENCE_S)
     (arrived,) = stage.read_new(topic, 1)

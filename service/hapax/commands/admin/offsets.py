@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -220,9 +219,9 @@ def adopt(
     """Continue where another group is: for a pipeline that gets another name.
 
     Copies its offsets in all partitions that this pipeline reads, once the
-    transactions that hold some are decided. Both groups must have no members. On a
-    terminal it asks; elsewhere it needs --yes. Claims, records that wait for a
-    later try, and the offsets of the other group stay where they are.
+    transactions that hold some are decided. Both groups must have no members.
+    Claims, records that wait for a later try, and the offsets of the other group
+    stay where they are.
 
     Examples:
       hapax offsets adopt orders
@@ -233,17 +232,11 @@ def adopt(
         with _moving(screen.environment_settings(), line) as work:
             moves, adopting = work.adopt(group)
             members, remarks = work.members(), adopting.remarks()
-            ask = not (yes or dry_run or as_json) and sys.stdin.isatty()
-            if ask:
-                line.close()
-                _show_moves(moves, 0, members, done=False, as_json=False)
-                yes = typer.confirm(f"Adopt these offsets of {group}?", err=True)
             if yes:
                 adopting.await_empty(line.show)
                 moves, _ = work.adopt(group)  # its members may have come further until they left
                 work.carry_out(moves, keep_claims=True)
-    if yes or not ask:
-        _show_moves(moves, 0, members, done=yes, as_json=as_json)
+    _show_moves(moves, 0, members, done=yes, as_json=as_json)
     for remark in () if as_json else remarks:
         screen.say(remark)
 

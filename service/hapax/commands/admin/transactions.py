@@ -112,7 +112,7 @@ def abort(
     with the outcome that the list shows, or what was committed is lost.
 
     Examples:
-      hapax transactions abort orders-clean-orders-clean-0
+      hapax transactions abort orders-clean:orders-clean-0
       hapax transactions abort orders-clean/replay --yes
       hapax transactions abort billing-7 --foreign
       hapax transactions abort --partition orders/3 --producer-id 4711

@@ -3,16 +3,12 @@
 Spark's log (log4j2.properties), the launcher, a JVM that crashes, tasks and business code all write
 to two pipes that are one here. A traceback, a stack or the report of a crash is one entry of the
 service's own log. Left out is what says nothing, and the tracebacks of connections that have ended:
-a stop drops the task that Spark has begun meanwhile, its Python process finds its connection
-closed, and PySpark prints that. Nothing went wrong: the task is taken again at the next start. One
-thread reads and never waits for a reader of the log, for a full pipe would hold up the JVM; another
-one writes.
+a stop drops the task that Spark has begun meanwhile, and PySpark prints that. One thread reads and
+never waits for a reader of the log, for a full pipe would hold up the JVM; another one writes.
 
 Spark starts on a thread of its own: it takes seconds and hears no signal meanwhile, and on the main
-thread PySpark would take SIGINT for itself. The JVM gets a process group of its own, so that what a
-terminal or a supervisor sends to the driver's group (Ctrl-C, SIGTERM) ends it no sooner than the
-driver: killed together with it, the JVM takes the running ranges along and prints traces. When the
-driver dies the JVM reads the end of its standard input, and ends.
+thread PySpark would take SIGINT for itself. The JVM gets a process group of its own, so that a
+signal to the driver's group ends it no sooner than the driver. Then it ends by itself.
 """
 
 from __future__ import annotations

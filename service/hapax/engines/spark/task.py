@@ -9,12 +9,10 @@
 5. commit what lies after the last records: control records, aborted data
 
 Nothing is repaired here. Whatever goes wrong ends the range with a report; the driver reacts and
-plans again from what is committed. A task that is killed leaves an open transaction, which the
-lane's next registration aborts.
-
-The Python process of a task dies with a record that kills it, and Spark calls the task lost; the
-driver lives and plans the same range again. What the worker keeps for as long as it has a partition
-(processing/crash_markers.py) lives with the lane on the driver, and travels with plans and reports:
+plans again from what is committed, also where the task's process has died. A task that is killed
+leaves an open transaction, which the lane's next registration aborts. What the worker keeps for as
+long as it has a partition (processing/crash_markers.py) lives with the lane on the driver, and
+travels with plans and reports:
 
 trusted  a range of this partition was done since it was shared out, and no task was lost since: its
          records are neither marked nor suspected

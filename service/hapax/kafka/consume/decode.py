@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError
 from hapax.core.record_path import Batch
 from hapax.core.records import Progress, Record
 from hapax.kafka.errors import NAME_UNREADABLE, NO_TEXT, client_headers
+from hapax.kafka.native import NativeBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from hapax.core.ports import Clock
-    from hapax.core.record_path import RecordPath
     from hapax.core.records import TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionState, PartitionStates
     from hapax.kafka.native import NativePath
@@ -204,7 +204,7 @@ def read(
     return batch
 
 
-def read_native(records: RecordPath | None, states: PartitionStates) -> Batch | None:
+def read_native(records: Any, states: PartitionStates) -> Batch | None:
     """Return the batch of native records, and let the states follow; None: the rule does not hold.
 
     The rule: nothing but records and ends of partitions, none handed out before, and nothing in
@@ -219,7 +219,7 @@ def read_native(records: RecordPath | None, states: PartitionStates) -> Batch | 
         if first < reached.get(where, states[where].untaken):
             return None
         reached[where] = next_offset
-    batch = Batch(records if len(records) else [], {}, reached)  # else only ends were met
+    batch = NativeBatch(records, {}, reached) if len(records) else Batch([], {}, reached)
     for topic, partition, _start, _count, first, next_offset, first_epoch, last_epoch in runs:
         where = (topic, partition)
         state = states[where]

@@ -174,8 +174,10 @@ class TopicIdentity:
                 f" {self._consumer.group} reads cluster {self._ids.cluster}. {WAYS_OUT}"
             )
         for topic, before, now in self._ids.remade():
-            # Of a driver of tasks only what is settled is known: it reads nothing itself.
-            nexts = self._states.settled_offsets() | self._states.next_offsets()
+            # A driver of tasks reads nothing itself; what has left with its topic was reached.
+            reached = self._states.reached.items()
+            nexts = {where: one.offset for where, one in reached if one.topic_id == before}
+            nexts |= self._states.settled_offsets() | self._states.next_offsets()
             stand = {where: next_ for where, next_ in nexts.items() if where[0] == topic}
             if stand:
                 (_topic, partition), next_offset = min(stand.items())
@@ -327,6 +329,8 @@ class Positions:
         self._states = states
         self._clock = clock
         self.beginning = Beginning(consumer, start=start)
+        self.foreign: list[str] = []
+        """Sentences about offsets that another program has committed."""
 
     def committed(self, partitions: Iterable[Where]) -> dict[Where, int | None]:
         """Return the group's stable committed offsets; None where there is none.
@@ -350,7 +354,13 @@ class Positions:
         be older than what was acknowledged. One that has lost offsets would have every record
         since processed twice: brokers that all died at once, seen with Kafka 4.3.1.
         """
-        topic_id = CommittedMetadata.of(answer).topic_id
+        topic_id, known = CommittedMetadata.of(answer).topic_id, self._states.reached.get(where)
+        if known is not None and topic_id is None and answer.offset > known.offset:
+            self.foreign.append(
+                f"{where[0]}/{where[1]}: another program has moved the group's offset from"
+                f" {known.offset} to {answer.offset}, and records in between have had no effect"
+                " here: hapax audit names them; give each program a group of its own"
+            )
         too_low_s = self._states.too_low_s(where, topic_id, answer.offset)
         if too_low_s is None:
             return
@@ -472,8 +482,8 @@ class Positions:
         gone = "below it" if cut_at is None else f"{cut_at} to {position - 1}"
         return PositionLostError(
             f"{where[0]}/{where[1]}: the next record is {position}, but the log was cut off{lost}"
-            f" (unclean election) and written again: offsets {gone} now hold other records, "
-            f"which have had no effect. Decide what to do with them, set the group's offset, then"
+            f" (unclean election, or recreated) and written again: offsets {gone} now hold others,"
+            f" which have had no effect. Decide what to do with them, set the group's offset, then"
             " start again"
         )
 

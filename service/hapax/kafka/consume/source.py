@@ -130,6 +130,8 @@ class KafkaSource:
 
     def changes(self) -> Changes:
         changes = self._events.take()
+        changes.errors += self._positions.foreign
+        self._positions.foreign = []
         if self._consumer.intake is not None:
             changes.routes_lost, changes.native_left = self._consumer.intake.news()
         return changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
@@ -20,7 +20,7 @@ from hapax.kafka.read.offsets_client import OffsetsClient, unjoined
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hapax.core.record_path import Batch, RecordPath
+    from hapax.core.record_path import Batch
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
     from hapax.kafka.consume.positions import Positions
@@ -116,7 +116,7 @@ class SpanStops:
             if offset is not None:
                 self._states[where].stop = offset if span is None else max(span.stop, offset)
 
-    def before(self, records: RecordPath) -> RecordPath | None:
+    def before(self, records: Any) -> Any:
         """Return native records if all of them lie before the stops; others are read one by one."""
         for topic, partition, _start, _count, _first, next_offset, *_ in records.runs:
             stop = self.stop((topic, partition))

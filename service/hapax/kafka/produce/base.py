@@ -10,7 +10,6 @@ needs a right (DescribeConfigs) that may not be granted: then brokers judge.
 from __future__ import annotations
 
 import time
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hapax.cluster.topic_rules import TopicRules, amended
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.headers import ERROR
-from hapax.core.record_path import Prepared
+from hapax.core.record_path import Outputs
 from hapax.kafka.admin.topics import absent_topics, topic_settings
 from hapax.kafka.errors import describe
 from hapax.kafka.produce.producer import Outbox
@@ -44,7 +43,6 @@ _BY_RULES: Final = frozenset(
 )
 _ASSUMED: Final = TopicRules(before_ms=3_600_000, after_ms=3_600_000)
 """Of a dead-letter topic whose settings may not be read: what it refuses by Kafka's defaults."""
-_topic_of = attrgetter("topic")
 SET_BYTES = 1_000_000
 """The client's own default."""
 SET_BYTES_MIN = 4096
@@ -83,18 +81,14 @@ class OutputTopics:
             return False
         return self._ask()
 
-    def admit(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def admit(self, messages: Outputs) -> Outputs:
         """Return the messages as they are to be sent.
 
         Raises BatchAbortedError, which names all that would be refused. Dead letters are not: they
         are amended.
         """
-        prepared = messages if isinstance(messages, Prepared) else None
-        names = {*map(_topic_of, messages if prepared is None else prepared.more)}
-        if prepared is not None:
-            names.add(prepared.topic)
         absent = set[str]()
-        if not self._used.issuperset(names):
+        if not self._used.issuperset(messages.topics()):
             absent = self._look_up({message.topic for message in messages})
         if self.due or (self._rules and self._clock.monotonic() - self._asked_s > RULES_AGE_S):
             self._refresh()
@@ -102,7 +96,7 @@ class OutputTopics:
             return messages
         return self._judged(list(messages), absent)
 
-    def _judged(self, messages: Sequence[Message], absent: set[str]) -> Sequence[Message]:
+    def _judged(self, messages: Sequence[Message], absent: set[str]) -> Outputs:
         refused: dict[int, str] = {}
         letters: dict[int, Message] = {}
         now_ms = int(time.time() * 1000)
@@ -122,7 +116,7 @@ class OutputTopics:
         if refused:
             text = f"messages would be refused ({len(refused)}): {next(iter(refused.values()))}"
             raise BatchAbortedError(text, refused=refused, content=True)
-        return [letters.get(index, one) for index, one in enumerate(messages)]
+        return Outputs([letters.get(index, one) for index, one in enumerate(messages)])
 
     def _look_up(self, names: set[str]) -> set[str]:
         self._used |= names & self._there

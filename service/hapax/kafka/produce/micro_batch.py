@@ -1,12 +1,9 @@
 """One micro-batch and its marker in one Kafka transaction, or its rows fixed for its lanes.
 
-Before the first micro-batch of an app it
-is asked whether the output topics hold records that micro-batches of this app have published: when
-checkpoint and marker are both gone, only the output still knows that there was a query before. A
-lane publishes the parcels that a manifest gives it, in order, each once; its marker counts them, in
-the transactions that publish them.
-
-A marker is a committed offset that says what the transaction has done.
+Before the first micro-batch of an app the output topics are asked whether they hold records of it:
+when checkpoint and marker are both gone, only they know of a query before. A lane publishes the
+parcels that a manifest gives it, in order, each once. A marker is a committed offset that counts
+them, in the transactions that publish them.
 
 Every attempt begins with a new producer: its ``init_transactions`` ends what a predecessor left and
 refuses whatever that still sends, so the marker read after it is the truth, and no late request of
@@ -16,12 +13,10 @@ The marker is committed by a producer whose group has no members. The broker tak
 any producer, so the group fences none here; the transactional id does: an offset counts only when
 its transaction commits, and the coordinator commits for the newest producer alone.
 
-Registering ends every transaction of the id, so the stable answer comes at once. It does not come
-where the brokers have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is
-killed whole may forget markers"). Nothing is done about that here: a producer cannot know how such
-a transaction was decided, and a further one of the same producer would end it along with itself.
-Rolled back that way, an offset that was committed went back by a batch (seen once in the campaign
-on two clusters).
+Registering ends every transaction of the id, so the stable answer comes at once, but where brokers
+have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is killed whole may
+forget markers"): how that was decided no producer can know, and a further transaction would end it
+along with itself.
 """
 
 from __future__ import annotations
@@ -51,6 +46,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
+from hapax.core.record_path import Outputs
 from hapax.kafka.admin.topics import absent_topics
 from hapax.kafka.errors import FORBIDDEN, describe, of_group
 from hapax.kafka.produce.base import PROPAGATION_S, ProducerConfig, answer_of
@@ -74,9 +70,9 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 5.0
 _HELD_BACK = (KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT)
 TOO_LONG = (
-    "the micro-batch does not fit into one transaction of {:g} s: read fewer records at once"
-    " (HAPAX_SPARK__BATCH_RECORDS_MAX, or maxOffsetsPerTrigger of the source), or raise"
-    " HAPAX_TRANSACTION__TIMEOUT"
+    "the micro-batch does not fit into one transaction of {:g} s: raise HAPAX_TRANSACTION__TIMEOUT,"
+    " for its span is fixed; later ones read less by HAPAX_SPARK__BATCH_RECORDS_MAX, or by"
+    " maxOffsetsPerTrigger of the source"
 )
 
 
@@ -195,7 +191,7 @@ class MarkedTransaction:
         transaction, records = self.transaction, Counter[str]()
         transaction.begin()
         for chunk in self._given(chunks):
-            transaction.send(chunk)
+            transaction.send(Outputs(chunk))
             records.update(message.topic for message in chunk)
         return dict(records)
 
@@ -275,7 +271,7 @@ class CountedTransaction(KafkaTransaction):
         self._sent.clear()
         super().begin()
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         try:
             super().send(messages)
         except BatchAbortedError as error:

@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any, cast
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.record_path import Prepared
 from hapax.kafka.connection import answers, new_client_answered
 from hapax.kafka.errors import CONTENT, LINE_IS_NO_TEXT, UNKNOWN_TOPIC, describe
 from hapax.kafka.properties import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from hapax.core.records import Message
-    from hapax.kafka.native import NativePath
+    from hapax.core.record_path import Outputs
+    from hapax.kafka.native import NativePath, Prepared
 
     LogLine = Callable[[str, int, str, str], None]
     Report = Callable[[KafkaError | None, Any], None]
@@ -245,7 +244,7 @@ class Outbox:
         self.failed, self.unknown_topics = [], set()
         self._due_s = time.monotonic() + LOOK_S
 
-    def send(self, messages: Sequence[Message], *, reports: bool) -> None:
+    def send(self, messages: Outputs, *, reports: bool) -> None:
         """Hand all messages over; wait while the client's queue is full.
 
         ``reports`` asks for a delivery report each, which costs as much as sending: only after a
@@ -253,13 +252,11 @@ class Outbox:
         is refused on the spot: continuing would commit the batch without it.
         """
         self.refused = {}
-        first = 0
-        if isinstance(messages, Prepared) and not (reports or self._round_robin):
-            self._send_prepared(messages)
-            first, messages = len(messages.results), messages.more
+        one_by_one = reports or self._round_robin
+        first = 0 if one_by_one else messages.hand_over(self._send_prepared)
         produce = self.producer.produce
         report = placed = None
-        for index, message in enumerate(messages, first):
+        for index, message in enumerate(messages if one_by_one else messages.listed, first):
             if self._placed:
                 report = placed = self._placed.get(index)
             if reports:

@@ -78,19 +78,12 @@ class Sender:
     def send(self, messages: Iterable[tuple[int, Message]]) -> None:
         """Hand numbered messages over; what becomes of them is counted by ``close``."""
         for number, message in messages:
-            report = partial(self._report, number)
+            report, at_ms = partial(self._report, number), client_timestamp(message.timestamp_ms)
+            given = message.topic, message.value, message.key, message.partition, report
             while True:
                 try:
-                    self._producer.produce(
-                        message.topic,
-                        message.value,
-                        message.key,
-                        message.partition,
-                        report,
-                        report,
-                        client_timestamp(message.timestamp_ms),
-                        message.headers,  # type: ignore[arg-type] # list is invariant in the stub
-                    )
+                    # The list of headers is invariant in the stub.
+                    self._producer.produce(*given, timestamp=at_ms, headers=message.headers)  # type: ignore[arg-type]
                 except BufferError:
                     self._serve(QUEUE_WAIT_S)
                     continue

@@ -24,6 +24,7 @@ from hapax.core.errors import (
     StopError,
 )
 from hapax.core.offset_commit import CommittedMetadata, GroupOffset, OffsetCommit
+from hapax.core.record_path import Outputs
 from hapax.kafka.admin.topics import cluster_id, members
 from hapax.kafka.errors import COORDINATOR_MOVES, FORBIDDEN, describe
 from hapax.kafka.produce.base import ProducerConfig
@@ -125,7 +126,7 @@ class KafkaReplay:
         transaction = self._transaction
         try:
             transaction.begin()
-            transaction.send(messages)
+            transaction.send(Outputs(messages))
             transaction.commit()
         except (BatchAbortedError, ProducerDeadError) as error:
             raise _interrupted(error) from error
@@ -262,7 +263,7 @@ class GroupOffsets:
         try:
             transaction.open()
             transaction.begin()
-            transaction.send([message])
+            transaction.send(Outputs([message]))
             transaction.send_offsets(OffsetCommit(progress, bytes(cast("Any", member))))
             try:
                 self.require_empty()

@@ -35,6 +35,7 @@ from hapax.core.errors import (
 from hapax.core.headers import SOURCE, coordinates
 from hapax.core.offset_commit import GroupOffset, OffsetCommit, text_of
 from hapax.core.ports import IN_DOUBT, Clock
+from hapax.core.record_path import Outputs
 from hapax.kafka.produce.micro_batch import (
     ANSWER_TIMEOUT_S,
     MarkedNames,
@@ -143,7 +144,7 @@ class TargetLane:
         self.sound = False
         transaction = self.transaction
         transaction.begin()
-        transaction.send(messages)
+        transaction.send(Outputs(messages))
         own = offset._replace(topic=self._key[0], partition=self._key[1])
         transaction.send_offsets(OffsetCommit([own], self._group))
         transaction.commit()
@@ -175,7 +176,7 @@ class TargetTransaction:
     """
 
     one_by_one = True
-    """Messages are sorted by their partitions: the native path does not do that."""
+    """Outputs are sorted by their partitions: the native path does not do that."""
 
     def __init__(
         self,

@@ -37,10 +37,10 @@ from hapax.kafka.properties import SOCKET_TIMEOUT_MS
 from hapax.kafka.read.offsets_client import client_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from hapax.core.offset_commit import OffsetCommit
-    from hapax.core.records import Message
+    from hapax.core.record_path import Outputs
     from hapax.kafka.produce.producer import Outbox
 
 HANG_MARGIN_S = 1.0
@@ -240,7 +240,7 @@ class KafkaTransaction(KafkaProducing):
         if error is not None:
             raise self._dead(f"begin: {describe(error)}", fenced=is_fenced(error))
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         """Hand the outputs over. Not yet durable, not yet visible."""
         outbox = self._producer()
         refusal = self._refusal_of(outbox, messages)
@@ -254,7 +254,7 @@ class KafkaTransaction(KafkaProducing):
         content, refused = self._learn(outbox, "send", outbox.failures)
         raise BatchAbortedError(str(refusal), refused=refused, content=content) from refusal
 
-    def _refusal_of(self, outbox: Outbox, messages: Sequence[Message]) -> BatchAbortedError | None:
+    def _refusal_of(self, outbox: Outbox, messages: Outputs) -> BatchAbortedError | None:
         """Hand the outputs over; a refusal is dealt with outside of its handler, see worker.py."""
         try:
             with self._watch("produce"):

@@ -13,11 +13,12 @@ from confluent_kafka import KafkaException
 
 from hapax.core.errors import BatchAbortedError, ProducerDeadError, StopError
 from hapax.core.headers import PART, SOURCE
+from hapax.core.record_path import Outputs
 from hapax.kafka.errors import CONTENT, FORBIDDEN, LINE_IS_NO_TEXT, describe
 from hapax.kafka.produce.base import KafkaProducing, ProducerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from hapax.core.offset_commit import OffsetCommit
     from hapax.core.records import Message
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class KafkaAtLeastOnce(KafkaProducing):
     """Outputs are flushed before their offsets commit."""
 
-    _messages: Sequence[Message] = ()
+    _messages = Outputs()
     _offsets: OffsetCommit | None = None
 
     def __init__(
@@ -54,9 +55,9 @@ class KafkaAtLeastOnce(KafkaProducing):
     def begin(self) -> None:
         """Start; nothing is sent before commit, so an abort has nothing to undo."""
         self._began_s = self._clock.monotonic()
-        self._messages, self._offsets = (), None
+        self._messages, self._offsets = Outputs(), None
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Outputs) -> None:
         self._messages = self._topics.admit(messages)
 
     def send_offsets(self, commit: OffsetCommit) -> None:
@@ -68,9 +69,9 @@ class KafkaAtLeastOnce(KafkaProducing):
         self._commit_offsets()
 
     def abort(self) -> None:
-        self._messages, self._offsets = (), None
+        self._messages, self._offsets = Outputs(), None
 
-    def _hand_over(self, messages: Sequence[Message]) -> None:
+    def _hand_over(self, messages: Outputs) -> None:
         outbox = self._producer()
         with self._watch("flush"):
             outbox.begin()
@@ -141,7 +142,7 @@ class KafkaAtMostOnce(KafkaAtLeastOnce):
         named = [(at, one) for at, one in every if not left or _name(one) not in left]
         messages = [one for _at, one in named]
         try:
-            self._hand_over(messages)
+            self._hand_over(Outputs(messages))
         except BatchAbortedError as error:
             if error.refused:
                 ((at, reason),) = error.refused.items()

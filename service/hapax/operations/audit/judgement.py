@@ -14,10 +14,8 @@ disordered  effects after one of a later record, in one output partition
 Both tables are read in stretches. Each stretch ends with one more row that has ``read`` set: it
 counts, and it proves that the stretch was read to its end.
 
-In this process ranges are read one after the other. SQLite keeps what fits into its cache in memory
-and the rest in a file without a name, which the operating system deletes with the process. Its
-sorts work the same way, so memory is bounded whatever is read. The database is a workspace of one
-thread: no journal, no commit.
+In this process SQLite keeps what fits into its cache in memory and the rest, sorts as well, in a
+file without a name, which the operating system deletes with the process.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import msgspec
 
 from hapax.core.errors import ConfigurationError
 from hapax.core.interrupt import Interrupt
+from hapax.core.record_path import Batch
 from hapax.core.results import Undecided
 from hapax.engines.overlapping_calls import GatheredCalls, open_transformer, retrying
 from hapax.kafka.read.changelog import Changelog
@@ -165,7 +166,7 @@ class _StateJudge:
 
     def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> int:
         due = 0
-        for result in self._transformer.apply_all(records, Interrupt(), preset):
+        for result in self._transformer.apply_all(Batch(records), Interrupt(), preset):
             if isinstance(result, Undecided):
                 raise error_of(result)
             due += isinstance(result, tuple) and bool(result)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from hapax.core.errors import ExitCode
 from hapax.telemetry.health import Health, Outage
 from hapax.telemetry.line_queue import flush_lines, write_within
 
@@ -391,11 +392,13 @@ class ServiceEvents(Narrator):
     def watchdog_fired(self, call: str, seconds: float) -> None:
         """Return within a second, even when what is written is not read; the process ends."""
         self._metrics.watchdog_fired.of(call).inc()
-        self._hang("watchdog_fired", call=call, seconds=round(seconds, 3))
+        self._hang("watchdog_fired", ExitCode.WATCHDOG, call=call, seconds=round(seconds, 3))
 
     def call_hung(self, coordinates: Coordinates, seconds: float) -> None:
         """Return within two seconds, as ``watchdog_fired`` within one; the process ends."""
-        self._hang("call_hung", record=str(coordinates), seconds=round(seconds, 3))
+        self._hang(
+            "call_hung", ExitCode.CALL_HUNG, record=str(coordinates), seconds=round(seconds, 3)
+        )
         text = (
             f"hapax: the transform has not returned from record {coordinates} for {seconds:.1f} s"
             " (HAPAX_CALL__TIMEOUT): the process ends with exit code 8; when the record hangs"
@@ -403,10 +406,10 @@ class ServiceEvents(Narrator):
         )
         write_within(lambda: sys.stderr.write(text))
 
-    def _hang(self, event: str, **facts: str | float) -> None:
+    def _hang(self, event: str, code: ExitCode, **facts: str | float) -> None:
         self._tell_withheld(math.inf)
         self._tell_settled()
-        self._logger.critical(event, **facts, stack=_main_stack())
+        self._logger.critical(event, exit_code=int(code), **facts, stack=_main_stack())
         flush_lines()
 
     def _last_poll_s(self) -> float:

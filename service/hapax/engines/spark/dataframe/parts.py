@@ -265,8 +265,7 @@ def _failed(error: Exception) -> str:
 
 STAGED_AGAIN = (
     "Nothing of the micro-batch was published; start again, and its tasks write their rows again."
-    " If this happens again, check the storage of the spool (option spool), and that nothing else"
-    " writes there"
+    " If this happens again, check the storage of the spool (option spoolLocation)"
 )
 
 

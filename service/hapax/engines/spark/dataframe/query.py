@@ -21,7 +21,7 @@ from hapax.engines.spark.dataframe.checkpoint import java_properties, source_opt
 from hapax.engines.spark.dataframe.rows import check_columns
 from hapax.engines.spark.dataframe.sink import SinkOptions
 from hapax.engines.spark.dataframe.staging import Place, Spool, StagedReport
-from hapax.engines.spark.jvm import finish
+from hapax.engines.spark.jvm import cause, finish
 from hapax.processing.transform import imported
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ SEVERAL_TOPICS = "several"
 _INPUT, _UNTIMED = "hapax_input", "untimed"
 """What is observed of the input: records that have no timestamp, which Spark reads as 1969."""
 _SETTING = "HAPAX_SPARK__DATAFRAME"
-_OURS = re.compile(re.escape(errors.__name__) + r"\.(\w+): ([^\n]+)")
+_OURS = re.compile(r"hapax\.[\w.]+\.(\w+Error): ([^\n]+)")
 _LOST = {
     "records that the checkpoint points to are no longer in the log": (
         "KAFKA_DATA_LOSS",
@@ -274,7 +274,8 @@ def died(error: Exception) -> StopError:
     for what, signs in _LOST.items():
         if any(sign in text for sign in signs):
             return PositionLostError(f"{what}: {_ADVICE.sub('', _line(error))}. {_CONTINUE}")
-    return StopError(f"the query died: {_line(error)}")
+    told = cause(error) if "Traceback (most recent call last)" in text else _line(error)
+    return StopError(f"the query died: {told[:_REASON_CHARS_MAX]}")
 
 
 def _lags(ends: dict[str, Any], latest: dict[str, Any]) -> dict[TopicPartition, int]:
@@ -361,8 +362,8 @@ def check_marker(
         return
     known, topic = checkpoint.logs(), settings.output.topic
     why = (
-        "it expired while the query was stopped (offsets.retention.minutes of the brokers), or"
-        " HAPAX_APP or HAPAX_OUTPUT__TOPIC was changed"
+        "it expired while the query was stopped (offsets.retention.minutes of the brokers), the"
+        " topic was recreated, or HAPAX_APP or HAPAX_OUTPUT__TOPIC was changed"
     )
     if known is not None and known.app != settings.app:
         why = f"it belongs to HAPAX_APP={known.app}, and HAPAX_APP={settings.app} is another one"

@@ -47,6 +47,8 @@ def check_columns(schema: StructType) -> None:
             problems.append(
                 f"column {field.name} is {kind} and must be {' or '.join(sorted(wanted))}: cast it"
             )
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    problems += [f"there is more than one column {name}: drop all but one" for name in twice]
     if "value" not in schema.names:
         problems.append("there is no column value: put what to write into one, binary or string")
     if problems:
@@ -81,9 +83,13 @@ class CheckedRows:
         named = "topic" in rows.schema.names
         for topic in rows.column("topic").unique().to_pylist() if named else [None]:
             of_topic = rows
-            if topic is not None and rows.num_rows:
-                of_topic = rows.filter(pc.equal(rows.column("topic"), topic))
-            name = topic or self._topic
+            if named:
+                column = rows.column("topic")
+                own = pc.is_null(column) if topic is None else pc.equal(column, topic)
+                of_topic = rows.filter(own)
+            if topic == "":
+                raise StopError(f"a row names an empty topic; null stands for {self._topic}")
+            name = self._topic if topic is None else topic
             self.needs[name] = self.needs.get(name, RowNeeds()).and_also(_needs(of_topic))
         return rows
 
@@ -130,7 +136,9 @@ class Writing:
             own = [(one["key"], one["value"]) for one in headers if one] if headers else []
             own.append((BATCH, header(number, app)))
             place = -1 if partition is None else partition
-            messages.append(Message(named or topic, value, key, place, timestamp_ms, own))
+            messages.append(
+                Message(topic if named is None else named, value, key, place, timestamp_ms, own)
+            )
         return messages
 
 

@@ -13,6 +13,7 @@ import re
 import time
 from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -125,7 +126,10 @@ class SinkOptions(msgspec.Struct, frozen=True):
             problems.append(f"option maxInlineBytes={inline} is no number of bytes")
         if problems:
             raise ConfigurationError(problems)
-        spool = named.get("spoollocation", "").rstrip("/") or f"{checkpoint}/{FOLDER}"
+        # Queries may share a location: micro-batches have the same numbers in each of them.
+        own = blake2b(checkpoint.encode(), digest_size=8).hexdigest()
+        spool = named.get("spoollocation", "").rstrip("/")
+        spool = f"{spool}/{own}" if spool else f"{checkpoint}/{FOLDER}"
         report = named.get("report", "false").lower() == "true"
         return cls(checkpoint, spool, int(inline), report, named, variables, properties)
 

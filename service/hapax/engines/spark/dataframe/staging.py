@@ -274,7 +274,7 @@ class Spool:
             except FileNotFoundError as error:
                 raise StagedRowsError(
                     f"{parcel.path}, which a task wrote, is missing: driver and executors must "
-                    "share the folder (option spool), and no second query may use it"
+                    "share the folder (option spoolLocation), and no second query may use it"
                 ) from error
             with file:
                 reader = BlockReader(file, parcel.checksums)

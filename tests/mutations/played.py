@@ -7,19 +7,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.mutations.candidates import ROOT, Mutation
-from tests.mutations.forked import WALL_S, WALL_TIMES
-from tests.mutations.outcomes import Outcome
-from tests.mutations.tested import Chosen
 
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 LAYERS = {"quick": "not real", "real": "real"}
-FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+)")
+WALL_S = 900.0
+_PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+_FAILED = re.compile(r"(?m)^(?:FAILED|ERROR) (\S+)")
 
 
 @contextmanager
@@ -37,32 +34,25 @@ def copy_of_the_tree() -> Iterator[Path]:
         yield Path(folder)
 
 
-def play(tree: Path, mutation: Mutation, chosen: Chosen, layer: str) -> Outcome:
-    """Play the chosen tests on a mutation in ``tree``, which is as before afterwards."""
+def play(tree: Path, mutation: Mutation, tests: list[str], layer: str) -> tuple[str, str]:
+    """Return what became of a mutation, and the test that failed; ``tree`` is as before then."""
     file, source = tree / mutation.file, (ROOT / mutation.file).read_bytes()
-    begun = time.monotonic()
     try:
         file.write_bytes(mutation.apply(source))
-        _forget_bytecode(file)
-        said = _tested(tree, chosen, layer)
+        return _tested(tree, tests, layer)
     finally:
         file.write_bytes(source)
-        _forget_bytecode(file)
-    word, _, test = said.partition(" ")
-    seconds = round(time.monotonic() - begun, 1)
-    return Outcome(mutation.id, layer, word, test, len(chosen.tests), seconds)
 
 
-def _forget_bytecode(file: Path) -> None:
-    """A change of one character within a second looks like none to the interpreter."""
-    for kept in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
-        kept.unlink()
-
-
-def _tested(tree: Path, chosen: Chosen, layer: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tree / "service"), str(tree)])}
+def _tested(tree: Path, tests: list[str], layer: str) -> tuple[str, str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tree / "service"), str(tree)]),
+        # A change of one character within a second looks like none to the interpreter.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     process = subprocess.Popen(
-        [sys.executable, *PYTEST, "-m", LAYERS[layer], *chosen.tests],
+        [sys.executable, *_PYTEST, "-m", LAYERS[layer], *tests],
         cwd=tree,
         env=environment,
         stdout=subprocess.PIPE,
@@ -71,16 +61,16 @@ def _tested(tree: Path, chosen: Chosen, layer: str) -> str:
         start_new_session=True,
     )
     try:
-        text, _ = process.communicate(timeout=WALL_S + WALL_TIMES * chosen.cost_s)
+        text, _ = process.communicate(timeout=WALL_S)
     except subprocess.TimeoutExpired:
-        return "timeout"
+        return "timeout", ""
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode == 0:
-        return "survived"
-    failed = FAILED.search(text)
+        return "survived", ""
+    failed = _FAILED.search(text)
     if "Timeout" in text and not failed:
-        return "timeout"
-    return f"killed {failed[1] if failed else 'as the tests were collected'}"
+        return "timeout", ""
+    return "killed", failed[1] if failed else "as the tests were collected"
