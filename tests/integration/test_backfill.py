@@ -60,7 +60,7 @@ def _read(line: str) -> dict[str, object]:
 @pytest.fixture(params=KINDS, ids=["worker", "spark"])
 def backfilling(request, sandbox, tmp_path):
     """Old records, a moment, and records that come after it all the time."""
-    flow = Flow(sandbox, tmp_path, TRANSACTION__RECORDS_MAX="100", **QUICK)
+    flow = Flow(sandbox, tmp_path, TRANSACTION__RECORDS_MAX="50", **QUICK)
     flow.feed(OLD)
     moment = datetime.now(UTC)
     end_ms = int(moment.timestamp() * 1000)
