@@ -306,9 +306,9 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
         StatePosition(("cluster", "input", "recreated"), 2, 2, 4, time.time()),
         StatePosition(IDS, 2, 2, 1, time.time() - 43_200.0),
         StatePosition(IDS, 9, 4, 4, time.time()),
-        StatePosition(IDS, 2, 5, 1, time.time()),
+        StatePosition(IDS, 9, 5, 4, time.time()),
     ],
-    ids=["cluster", "input", "changelog", "old", "ahead", "cut"],
+    ids=["cluster", "input", "changelog", "old", "ahead", "ahead of both logs"],
 )
 def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
     stale = prefix_of(3, b"stale") + b"n"
@@ -319,12 +319,15 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
     assert log.read_from == [0]
 
 
-def test_a_changelog_that_was_recreated_is_not_taken_for_all_that_was_kept(lmdb, log):
-    recreated = StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time())
-    lmdb.restore({A: b"1"}, {WHERE: recreated})
-    with pytest.raises(errors.PositionLostError, match="was deleted and recreated"):
+@pytest.mark.parametrize(
+    ("of", "end"), [(("cluster", "input", "recreated"), 2), (IDS, 5)], ids=["recreated", "cut"]
+)
+def test_a_changelog_that_has_lost_changes_is_not_taken_for_all_that_was_kept(lmdb, log, of, end):
+    row = StatePosition(of, 2, end, 1, time.time())
+    lmdb.restore({A: b"1"}, {WHERE: row})
+    with pytest.raises(errors.PositionLostError, match="deleted and recreated, or has lost its"):
         brought(lmdb, log, 4)
-    assert lmdb.row(WHERE) == recreated
+    assert lmdb.row(WHERE) == row
 
 
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):

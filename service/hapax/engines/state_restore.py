@@ -2,7 +2,7 @@
 
 The producer is registered by then, so that no transaction of a process before this one is open for
 long. A partition is read from where its row ends, or from the start of the changelog where the row
-is of something else: another cluster, a topic that was recreated, a log that was cut, or a folder
+is of something else: another cluster, an input that was recreated, or a folder
 that is older than what compaction keeps of deleted entries.
 """
 
@@ -102,13 +102,13 @@ class GroupMovedBackError(PositionLostError):
 
 
 class ChangelogLostError(PositionLostError):
-    """The changelog was recreated: it lacks changes of records that the group has committed."""
+    """The changelog was recreated or cut: it lacks changes of records that were committed."""
 
     def __init__(self, where: TopicPartition, at: int) -> None:
         super().__init__(
-            f"{where[0]}/{where[1]}: the changelog was deleted and recreated, and lacks what"
-            f" records below {at} have changed: {AGAIN}; or continue with what the new topic has:"
-            " remove the folder HAPAX_STATE__DIR"
+            f"{where[0]}/{where[1]}: the changelog was deleted and recreated, or has lost its end"
+            f" in an unclean election, and lacks what records below {at} have changed: {AGAIN}; or"
+            " continue with what the topic has: remove the folder HAPAX_STATE__DIR"
         )
 
 
@@ -216,7 +216,7 @@ def _rows(
     rows = {}
     for where, at in wanted.places.items():
         row = store.row(where)
-        if row is not None and -1 < row.source < at and another_changelog(row.of, store.of):
+        if row is not None and -1 < row.source < at and _lost(row, store.of, span):
             raise ChangelogLostError(where, at)
         if row is None or not _usable(row, store, changelog, span, at):
             store.drop(wanted.where)
@@ -230,6 +230,10 @@ def another_changelog(was: tuple[str, ...], now: tuple[str, ...]) -> bool:
     """Whether ids are of the same cluster and inputs, and of a changelog that was recreated."""
     known = "None" not in (was[-1], now[-1])
     return known and was[:-1] == now[:-1] and was[-1] != now[-1]
+
+
+def _lost(row: StatePosition, of: tuple[str, ...], span: tuple[int, int]) -> bool:
+    return another_changelog(row.of, of) or (row.of == of and row.changelog > span[1])
 
 
 def _usable(
