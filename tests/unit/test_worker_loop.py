@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
-from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.idle_offsets import Ends
 from hapax.engines.worker import Worker
 from hapax.processing.exactly_once import ExactlyOnce
 from hapax.testing.source import InjectedFault
@@ -268,25 +268,3 @@ def test_partitions_that_left_are_forgotten_and_all_when_everything_is_read_agai
     assert known.pending() == []
     known.note({FIRST: 5})
     assert known.pending() == [FIRST]
-
-
-def test_a_run_bounded_by_records_takes_no_more_than_its_rest_and_others_are_never_spent():
-    bounds = Bounds(records_max=7, at_end=False)
-    bounds.count(4)
-    assert (bounds.limit(500), bounds.limit(2), bounds.spent) == (3, 2, False)
-    bounds.count(3)
-    assert bounds.spent
-    endless = Bounds(records_max=None, at_end=False)
-    endless.count(10**9)
-    assert (endless.spent, endless.wants_ends, endless.limit(500)) == (False, False, 500)
-
-
-def test_a_run_to_the_ends_asks_for_them_once_and_misses_what_is_below():
-    bounds = Bounds(records_max=None, at_end=True)
-    asked = [bounds.wants_ends]
-    bounds.start({FIRST: 5, SECOND: 0})
-    assert [*asked, bounds.wants_ends] == [True, False]
-    assert bounds.missing({}) == [FIRST]
-    assert bounds.missing({FIRST: 4}) == [FIRST]
-    assert bounds.missing({FIRST: 5}) == []
-    assert bounds.missing({FIRST: 9}) == []
