@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import hapax
 from hapax.core.errors import ExitCode
 from hapax.processing.transform import load_form
 from hapax.testing import Pipeline
@@ -124,6 +125,17 @@ def test_the_steps_of_the_crash_table_are_those_of_the_code():
     assert [row for row in rows if row[0] != "6"] == [step for step in steps if step[0] != "6"]
     design = (ROOT / "docs/design.md").read_text()
     assert re.findall(r"(?m)^(\d)\. \*\*(\w+)\*\* ", design) == steps
+
+
+def test_the_maps_of_the_folders_show_those_that_are_there():
+    folders = sorted(file.parent.name for file in (ROOT / "service/hapax").glob("*/__init__.py"))
+    layers = (ROOT / "docs/design.md").read_text().partition("\n## Layers\n")[2]
+    shown = "\n".join(line.partition("  ")[0] for line in blocks(layers, "")[0].splitlines())
+    assert sorted(re.findall(r"\w+", shown)) == folders
+    lines = (hapax.__doc__ or "").split("\n\n")[-1].splitlines()
+    second = lines[0].index("engines")
+    named = [line[at:].split()[0] for line in lines for at in (0, second) if line[at:].strip()]
+    assert sorted(named) == folders
 
 
 def test_badges_agree_with_the_project():

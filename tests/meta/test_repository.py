@@ -1,9 +1,10 @@
 import ast
+import os
 import re
 import shutil
 import subprocess
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,7 @@ def test_every_term_of_the_glossary_is_used_and_explained_once_and_its_name_is_i
 
 FILE_LINES_MAX = 600
 """The aim is a median of 150: a file is one thing, whole."""
+FOLDER_FILES_MAX = 15
 WIRING_LINES_MAX = 1140
 ARGUMENTS_MAX = 9
 REMARKS_MAX = 78
@@ -196,6 +198,17 @@ def lines(folder: Path) -> dict[str, int]:
 def test_no_file_of_the_service_is_longer_than_a_reader_can_hold_and_wiring_only_composes():
     assert {file: n for file, n in lines(SERVICE).items() if n > FILE_LINES_MAX} == {}
     assert sum(lines(SERVICE / "wiring").values()) <= WIRING_LINES_MAX
+
+
+def test_no_folder_of_the_service_has_more_files_than_a_reader_can_hold():
+    files = Counter(path.parent for path in SERVICE.rglob("*.py"))
+    assert {str(folder): count for folder, count in files.items() if count > FOLDER_FILES_MAX} == {}
+
+
+def test_the_folder_of_the_steps_lists_its_files_each_with_a_sentence():
+    folder = SERVICE / "processing"
+    listed = re.findall(r"(?m)^([a-z_]+) +\w.+$", (folder / "__init__.py").read_text())
+    assert sorted(listed) == sorted(file.stem for file in folder.glob("[a-z]*.py"))
 
 
 def test_no_constructor_of_the_service_takes_more_than_nine_arguments():
@@ -217,12 +230,49 @@ def test_remarks_against_the_linter_stay_rare():
 
 FOLDER = Path(__file__).parents[2] / "findings"
 SCRIPTS = sorted(FOLDER.glob("*.sh"))
+REQUIRED = re.compile(r"(?m)pip\"? install (?:--?\S+ )*(.+)$")
+PINNED = re.compile(r"==\d|@v?\d|[\w.-]+:[\w.-]+:\d|<version>\d")
+"""By pip, by npm or Go, by Maven."""
+
+
+def faults(text: str) -> list[str]:
+    """Return what a script lacks: a head with what was expected and seen, or pinned packages."""
+    lines = text.splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    wanted = [one for line in REQUIRED.findall(text) for one in line.split()]
+    found = []
+    if lines[:1] != ["#!/usr/bin/env bash"] or not lines[1].startswith("# "):
+        found.append("begins with no head")
+    if not all(any(line.startswith(f"# {word}") for line in head) for word in ("Expected", "Seen")):
+        found.append("says not what was expected and what was seen")
+    if not PINNED.search(text) or not all("==" in one for one in wanted):
+        found.append("installs no package, or one without a version")
+    if re.search(r"\bhapax\b", text, re.IGNORECASE):
+        found.append("needs Hapax")
+    return found
+
+
+def test_each_script_of_a_finding_has_a_head_and_pinned_packages():
+    assert len(SCRIPTS) >= 2
+    assert {one.name: what for one in SCRIPTS if (what := faults(one.read_text()))} == {}
+    assert [one.name for one in SCRIPTS if not os.access(one, os.X_OK)] == []
 
 
 def test_each_finding_is_in_the_index_once_in_alphabetical_order():
     assert re.findall(
         r"(?m)^\| \[([\w-]+)\]\(([\w.-]+)\) \| .+ \|$", (FOLDER / "README.md").read_text()
     ) == [(one.stem, one.name) for one in SCRIPTS]
+
+
+def test_a_script_that_lacks_something_is_found():
+    assert faults(
+        '#!/usr/bin/env bash\necho\n"venv/bin/pip" install --quiet orjson\nhapax run\n'
+    ) == [
+        "begins with no head",
+        "says not what was expected and what was seen",
+        "installs no package, or one without a version",
+        "needs Hapax",
+    ]
 
 
 PAGES = sorted(tables.PAGES.glob("*.md"))
