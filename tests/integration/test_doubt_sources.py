@@ -1,4 +1,8 @@
-"""Doubts by counted requests against doubts by lines, on the same transactions (KAFKA-17754)."""
+"""Doubts by counted requests against doubts by lines, on the same transactions (KAFKA-17754).
+
+``ROUNDS=full pytest tests/integration/test_doubt_sources.py`` leaves the table of
+docs/decisions/own-detector.md in build/doubts.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
@@ -150,16 +155,58 @@ class Trial:
 
 
 class Row(NamedTuple):
-    """How many transactions ended, and how many of them each source doubted."""
+    """One line of the table: how many transactions ended, and how many each source doubted."""
 
     ended: int = 0
     requests: int = 0
     lines: int = 0
 
-    @classmethod
-    def of(cls, ended: Sequence[Verdict]) -> Row:
-        found = (sum(map(bool, each)) for each in zip(*ended, strict=True))
-        return cls(len(ended), *found)
+    def plus(self, verdicts: Iterable[Verdict]) -> Row:
+        ended = list(verdicts)
+        return Row(
+            self.ended + len(ended),
+            self.requests + sum(bool(each.requests) for each in ended),
+            self.lines + sum(bool(each.lines) for each in ended),
+        )
+
+
+HEADINGS = {
+    True: "a request may still arrive: found",
+    False: "no request can: false alarms",
+    None: "chance decides: doubted",
+}
+
+
+class Table:
+    """What was done, whether a request may still arrive afterwards, and what each source found."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, bool | None], Row] = {}
+
+    def add(self, name: str, verdicts: Iterable[Verdict], *, late: bool | None) -> Row:
+        """Add to the line of this name; return what is new in it. ``late`` None: chance decides."""
+        found = list(verdicts)
+        self._rows[name, late] = self._rows.get((name, late), Row()).plus(found)
+        return Row().plus(found)
+
+    def text(self) -> str:
+        """Return it as it is in docs/decisions/own-detector.md."""
+        lines = []
+        for late, heading in HEADINGS.items():
+            rows = {name: row for (name, is_late), row in self._rows.items() if is_late == late}
+            sums = Row(*(sum(each) for each in zip(*rows.values(), strict=True))) if rows else Row()
+            lines += [
+                f"| {heading} | transactions | by requests | by lines |",
+                "|---|--:|--:|--:|",
+                *(f"| {name} | {' | '.join(map(str, row))} |" for name, row in rows.items()),
+                f"| **sum** | {' | '.join(f'**{each}**' for each in sums)} |",
+                "",
+            ]
+        return "\n".join(lines)
+
+    def note(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "doubts.md").write_text(self.text())
 
 
 pytestmark = needs_fast
@@ -170,6 +217,13 @@ LOSSES = ["reset_before", "reset_after", "drop", "mute_after", "delay"]
 with a connection that stays, and a request that is late by more than the client waits."""
 ROUNDS = rounds(1, 4)
 LATE_MS = 2500
+
+
+@pytest.fixture(scope="module")
+def table(pytestconfig):
+    found = Table()
+    yield found
+    found.note(pytestconfig.rootpath / "build" / "doubts")
 
 
 @pytest.fixture
@@ -211,7 +265,7 @@ def judged(trial: Trial, times: int, run: Callable[[], None]) -> list[Verdict]:
 @pytest.mark.parametrize("action", LOSSES)
 @pytest.mark.parametrize(("api", "commit"), STRUCK)
 def test_a_request_that_may_still_arrive_is_doubted_by_both(
-    trial, proxied_broker, api, action, *, commit
+    trial, proxied_broker, table, api, action, *, commit
 ):
     finished = 0
 
@@ -226,7 +280,9 @@ def test_a_request_that_may_still_arrive_is_doubted_by_both(
             assert rule.hit.is_set()
 
     found = judged(trial, ROUNDS, run)
-    assert Row.of(found) == Row(ROUNDS, ROUNDS, ROUNDS), found
+    end = "" if api != "EndTxn" else ", commit" if commit else ", abort"
+    row = table.add(f"`{api}`{end}: lost, unanswered or late", found, late=True)
+    assert row == Row(ROUNDS, ROUNDS, ROUNDS), found
     if action.startswith("reset"):
         assert finished == ROUNDS, "it does not go on over another connection"
 
@@ -350,7 +406,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("what", HARMLESS)
-def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_broker, what):
+def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_broker, table, what):
     def run() -> None:
         try:
             HARMLESS[what](trial, proxied_broker.proxy)
@@ -361,7 +417,7 @@ def test_what_leaves_no_request_behind_is_doubted_by_no_count(trial, proxied_bro
     trial.renew()
     times = 10 * ROUNDS if what.startswith("no fault") else ROUNDS
     found = judged(trial, times, run)
-    row = Row.of(found)
+    row = table.add(what, found, late=False)
     assert (row.ended, row.requests) == (times, 0), found
     assert not (what.startswith("no fault") and row.lines), found
 
@@ -444,7 +500,7 @@ def frozen(broker: Broker) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 @pytest.mark.parametrize("api", ["Produce", "EndTxn"])
-def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(replicated, api, how):
+def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(replicated, table, api, how):
     strikes = {"killed": lambda broker: broker.kill(), "frozen": frozen}
 
     def run() -> None:
@@ -455,7 +511,8 @@ def test_a_request_on_its_way_to_a_broker_that_dies_is_doubted_by_both(replicate
         found.append(replicated.trial.judge(run))
         replicated.cluster.restore()
         assert replicated.cluster.await_in_step()
-    assert Row.of(found) == Row(ROUNDS, ROUNDS, ROUNDS), found
+    row = table.add(f"broker {how} with `{api}` on its way", found, late=True)
+    assert row == Row(ROUNDS, ROUNDS, ROUNDS), found
 
 
 def patient(replicated: Replicated) -> Trial:
@@ -479,7 +536,7 @@ def nothing_was_missed(proxy: FaultProxy, found: list[Verdict]) -> None:
 
 
 @pytest.mark.long
-def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(replicated):
+def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(replicated, table):
     """Nothing is on its way when it dies; what is sent to its successor may wait too long."""
     trial = patient(replicated)
     found = []
@@ -491,13 +548,14 @@ def test_nothing_that_is_lost_is_missed_when_a_broker_dies_between_requests(repl
         )
         replicated.cluster.restore()
         assert replicated.cluster.await_in_step()
+    table.add("coordinator killed while all is answered", found, late=None)
     nothing_was_missed(replicated.proxy, found)
 
 
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_nothing_that_is_lost_is_missed_when_leaders_move(replicated):
+def test_nothing_that_is_lost_is_missed_when_leaders_move(replicated, table):
     """The client closes the connection to a former coordinator, which may still owe an answer."""
     trial, cluster = patient(replicated), replicated.cluster
     names = [replicated.target, "__consumer_offsets", "__transaction_state"]
@@ -508,17 +566,19 @@ def test_nothing_that_is_lost_is_missed_when_leaders_move(replicated):
 
     found = [trial.judge(lambda: transact(trial, between=move)) for _ in range(3 * ROUNDS)]
     assert any(moved)
+    table.add("leaders and coordinators moved", found, late=None)
     nothing_was_missed(replicated.proxy, found)
 
 
 @pytest.mark.long
 @pytest.mark.rounds
 @at_length
-def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(replicated):
+def test_brokers_that_restart_between_transactions_are_doubted_by_no_count(replicated, table):
     found = []
     for broker in replicated.cluster.brokers * ROUNDS:
         broker.terminate()
         broker.start()
         assert replicated.cluster.await_in_step()
         found.append(replicated.trial.judge(lambda: transact(replicated.trial)))
-    assert Row.of(found).requests == 0, [doubt for each in found for doubt in each.requests]
+    row = table.add("one broker restarted between transactions", found, late=False)
+    assert row.requests == 0, [doubt for each in found for doubt in each.requests]
