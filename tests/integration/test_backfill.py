@@ -235,16 +235,6 @@ def ended(worker: WorkerProcess) -> int:
     return worker.exit_code()
 
 
-def test_members_that_start_at_once_share_one_span_and_all_of_them_end(shared):
-    members = [shared.worker(f"b-{number}", **ALL) for number in range(3)]
-    await_(lambda: None not in shared.committed().values(), WITHIN_S, members[0].text)
-    shared.write(*(topics.Given(b"later", partition=number) for number in range(PARTITIONS)))
-    assert [ended(each) for each in members] == [0, 0, 0], [each.text() for each in members]
-    values = [record.value for record in shared.outputs()]
-    assert len(values) == len(set(values)) == PARTITIONS * EACH
-    assert shared.committed() == dict.fromkeys(range(PARTITIONS), EACH)
-
-
 def test_the_span_is_kept_by_workers_that_take_over_and_a_later_start_ends_at_once(shared):
     assert backfill(shared)[0] == 0
     worker = shared.worker("b-0")
@@ -299,9 +289,3 @@ def test_an_app_with_offsets_of_its_own_or_of_another_span_is_refused_and_nothin
     assert "already, which no span began" in worker.text()
     assert shared.committed() == done
     assert len(shared.outputs()) == PARTITIONS * EACH
-
-
-def test_another_span_of_the_same_app_is_refused(shared):
-    assert backfill(shared)[0] == 0
-    code, _out, err = backfill(shared, "--until", "2020-01-01")
-    assert (code, "reads another span" in err) == (3, True)

@@ -125,28 +125,6 @@ async def generator(record: Record) -> AsyncIterator[Output]:
         yield each
 
 
-class Unready:
-    def setup(self) -> None:
-        raise ConnectionError("the model is away")
-
-    def __call__(self, record: Record) -> Answer:
-        return function(record)
-
-
-class UnreadyClient:
-    async def setup(self) -> None:
-        raise ConnectionError("the model is away")
-
-    async def __call__(self, record: Record) -> Answer:
-        return await coroutine(record)
-
-
-@asynccontextmanager
-async def never_opened() -> AsyncIterator[Callable[[Record], Awaitable[Answer]]]:
-    Unready().setup()
-    yield coroutine
-
-
 # -- answers ------------------------------------------------------------------------------
 
 

@@ -415,15 +415,6 @@ def test_every_check_judges_the_cluster_that_it_speaks_of_and_finds_nothing():
     assert {cluster for _, cluster in where[False]} == {THERE}
 
 
-def test_topics_of_the_outputs_are_looked_for_where_the_outputs_go_and_nowhere_else():
-    there = healthy_there()
-    said: dict[str, set[str]] = {}
-    for one in [*judged(there), *judged(source(there))]:
-        if one.check in {"topics", "durability"}:
-            said.setdefault(one.cluster, set()).add(one.saw.partition(":")[0])
-    assert said == {THERE: {"out", "dead"}, HERE: {"in"}}
-
-
 TARGET_FAULTS: list[tuple[str, Verdict, Change]] = [
     ("topics", FAIL, with_kafka(topics={**KAFKA_THERE.topics, "out": Topic("UNKNOWN_TOPIC")})),
     ("durability", FAIL, with_topic("out", *LONE)),

@@ -39,12 +39,6 @@ def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
     assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
 
 
-def test_no_more_is_taken_than_asked_for(kafka, consumer):
-    consumer.queue = [message(n) for n in range(5)]
-    assert len(kafka.take(1, 0.1).records) == 1
-    assert len(kafka.take(3, 0.1).records) == 3
-
-
 def forgetting(self: KafkaSource, batch: object) -> object:
     self._states.clear()
     return batch
