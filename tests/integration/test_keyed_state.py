@@ -198,6 +198,7 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
     worker = route.worker()
     worker.ends_with(3)
     assert sentence in worker.text()
+    assert worker.lines("preflight_passed") == []
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,11 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     more = None if remarks is None else parts.target_remarks(shared, source)
     if remarks is None or more is None:
         return
+    with_state = None
+    if form.stateful:
+        from hapax.wiring.state import keyed_state, required_changelog
+
+        with_state = partial(keyed_state, shared, required_changelog(shared.settings))
     shared.events.preflight_passed(remarks + more + start_remarks(shared.settings, source.told))
     stack.callback(source.close)
     source.subscribe()
@@ -148,11 +153,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    keyed = None
-    if form.stateful:
-        from hapax.wiring.state import keyed_state
-
-        keyed = keyed_state(shared, transaction, placed, stack)
+    keyed = None if with_state is None else with_state(transaction, placed, stack)
     transformer = parts.transformer(shared, form, stack, keyed and keyed.state)
     state = keyed and keyed.state
     isolation = parts.isolation(shared.settings, transformer, shared.events, state)

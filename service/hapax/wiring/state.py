@@ -20,17 +20,27 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from hapax.kafka.produce.producer import Report
+    from hapax.settings import Settings
     from hapax.wiring.builders import Producing, Shared
 
 
-def keyed_state(
-    shared: Shared, transaction: Producing, placed: dict[int, Report], stack: ExitStack
-) -> Keyed:
-    """Raise PreflightError where state cannot be kept."""
-    settings = shared.settings
+def required_changelog(settings: Settings) -> Changelog:
+    """Raise PreflightError where it cannot keep the state."""
     changelog = Changelog(settings)
     if problems := list(changelog.problems()):
         raise PreflightError(problems)
+    return changelog
+
+
+def keyed_state(
+    shared: Shared,
+    changelog: Changelog,
+    transaction: Producing,
+    placed: dict[int, Report],
+    stack: ExitStack,
+) -> Keyed:
+    """Raise PreflightError where the folder of the state is of no use."""
+    settings = shared.settings
     kept = settings.state.dir is not None
     folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
     store = LmdbStore(folder, settings.state.size_max, changelog.ids())
