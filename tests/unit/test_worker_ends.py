@@ -132,7 +132,7 @@ def test_a_run_bounded_by_records_ends_after_exactly_so_many():
     pipeline.write(*[b"%d" % n for n in range(9)])
     pipeline.run()
     assert pipeline.committed() == {P0: 5}
-    assert pipeline.lifecycle.reason == "the bounded run is done"
+    assert pipeline.lifecycle.end(bounded=True) == "drained"
 
 
 def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later():

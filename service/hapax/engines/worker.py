@@ -66,6 +66,7 @@ class Worker:
         self._ends = ends
         self._holds = holds
         self._stuck: dict[TopicPartition, Stuck] = {}
+        self._draining = False
         self._membership = Membership(self._source, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
         self._end = EndOfRun(process, self._source, self._bounds)
@@ -112,10 +113,12 @@ class Worker:
         """Whether there is more to do; while stopping, until the calls in flight have ended."""
         if not self._lifecycle.stopping:
             return True
-        if self._lifecycle.left_s <= LEAVE_S or not self._runner.busy:
-            return False
         self._runner.drain()
-        return self._runner.busy
+        self._lifecycle.given_up = left = self._runner.busy
+        if not self._draining:
+            self._draining = True
+            self._events.service_draining(self._lifecycle.reason, left)
+        return left > 0 and self._lifecycle.left_s > LEAVE_S
 
     def _leave(self) -> None:
         """Commit what is after the last records; without it the successor looks it up again."""

@@ -93,7 +93,7 @@ def serve(settings: Settings) -> ExitCode:
         if isinstance(error, Exception):
             raise
         return ExitCode.UNEXPECTED  # an exit with 0 from elsewhere would say that all is done
-    events.service_stopped(0, "drained")
+    events.service_stopped(0, shared.lifecycle.end(bounded=settings.bounded))
     return ExitCode.DRAINED
 
 
@@ -169,7 +169,6 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     shared.events.service_ready()
     worker.run()
     parts.tell_waiting(shared, source)
-    shared.events.service_draining(shared.lifecycle.reason)
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
