@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import socket
 import ssl
 import threading
@@ -163,6 +164,14 @@ def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[st
 
 def bootstrap(servers: str) -> dict[str, Address]:
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
+
+
+def addressed(text: str, settings: Settings) -> str:
+    """Return a text in which commands of Kafka's own tools name the brokers."""
+    secured = settings.kafka.security.protocol != "plaintext"
+    place = f"--bootstrap-server {settings.kafka.bootstrap_servers}"
+    more = " --command-config client.properties" if secured else ""
+    return re.sub(r"\b(kafka-[a-z-]+\.sh) ", rf"\1 {place}{more} ", text)
 
 
 def unanswered(servers: str) -> str:
