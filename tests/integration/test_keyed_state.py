@@ -221,10 +221,8 @@ def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sente
     assert sentence in worker.text()
 
 
-def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(
-    route, tmp_path
-):
-    settings = {"STATE__DIR": str(tmp_path / "state"), "GROUP__MEMBERSHIP": "dynamic"}
+def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(route):
+    settings = {"GROUP__MEMBERSHIP": "dynamic"}  # without a folder: offsets name the changelog
     route.write(*keyed(0, 2 * KEYS))
     route.run_to_end(**settings)
     delete_topic(route.bootstrap, f"{route.app}-state")

@@ -153,7 +153,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     stack.callback(transaction.close)
     if shared.lifecycle.stopping:
         return
-    keyed = None if with_state is None else with_state(transaction, placed, stack)
+    keyed = None if with_state is None else with_state(source, transaction, placed, stack)
     transformer = parts.transformer(shared, form, stack, keyed and keyed.state)
     state = keyed and keyed.state
     isolation = parts.isolation(shared.settings, transformer, shared.events, state)

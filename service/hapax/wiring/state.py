@@ -19,6 +19,7 @@ from hapax.state_store import LmdbStore
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from hapax.kafka.consume.source import KafkaSource
     from hapax.kafka.produce.producer import Report
     from hapax.settings import Settings
     from hapax.wiring.builders import Producing, Shared
@@ -35,6 +36,7 @@ def required_changelog(settings: Settings) -> Changelog:
 def keyed_state(
     shared: Shared,
     changelog: Changelog,
+    source: KafkaSource,
     transaction: Producing,
     placed: dict[int, Report],
     stack: ExitStack,
@@ -44,6 +46,7 @@ def keyed_state(
     kept = settings.state.dir is not None
     folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
     store = LmdbStore(folder, settings.state.size_max, changelog.ids())
+    source.name_changelog(store.of[-1])
     if not kept:  # the files last as long as the process has them open
         shutil.rmtree(folder)
 
