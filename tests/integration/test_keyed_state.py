@@ -309,6 +309,15 @@ def test_the_audit_computes_the_state_from_the_input_and_finds_what_another_has_
     assert f"BROKEN: {2 * KEYS + KEYS // 2} missing" in desk.type("audit", "--state").stdout
 
 
+def test_the_audit_finds_expired_what_a_late_record_has_not_found(route):
+    """The second record makes expire what the first has kept, and the third comes late."""
+    places = [(b"a", 1_000), (b"b", 9_000), (b"a", 1_500)]
+    route.write(*[Given(b"1 s", key, (), 0, timestamp_ms=at) for key, at in places])
+    route.run_to_end(TRANSACTION__RECORDS_MAX="1")
+    assert values(route.outputs()) == [b"1"] * 3
+    assert Desk(route).ask("audit", "--state")["state"]["wrong"] == 0
+
+
 def test_a_record_that_kills_its_process_leaves_no_trace_in_the_state(route, tmp_path):
     killer = Given(b"kill", b"key-0", partition=0)
     route.write(*keyed(0, KEYS), killer, *keyed(KEYS, KEYS))

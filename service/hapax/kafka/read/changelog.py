@@ -168,7 +168,7 @@ def _gather(
         piece.next = message.offset() + 1  # type: ignore[operator] # RangeFetch has asked for it
         if (key := message.key()) is None:
             continue
-        piece.changes[entry_of(number, key)] = value = message.value()
+        piece.changes[entry := entry_of(number, key)] = value = message.value()
         whole += len(key) + ENTRY_BYTES + (0 if value is None else len(value))
         try:
             headers = client_headers(message)
@@ -177,8 +177,9 @@ def _gather(
         for name, said in headers or ():
             if name == SOURCE and said and said.startswith(place):
                 digits = said[len(place) :]
-                if digits.isdigit() and (at := int(digits)) > piece.source:
-                    piece.source = at
+                if digits.isdigit():
+                    piece.source = max(piece.source, at := int(digits))
+                    piece.deleted += [(at, entry)] if value is None else ()
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
             elif name == APP and said:
