@@ -67,7 +67,7 @@ class Lifecycle:
         self.paused = False
 
     def end(self, *, bounded: bool) -> str:
-        """Return what a process that leaves with 0 says: also what it has left to the next one."""
+        """Return what a process that exits with 0 says: also what it has left to the next one."""
         words = ["drained"]
         if bounded and self.reason.startswith("SIG"):
             words.append(f"{self.reason} came before the end of this bounded run")
