@@ -6,6 +6,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -23,7 +24,7 @@ def count(record: Record, state: State[int]) -> bytes:
     if record.value == b"kill":
         os.kill(os.getpid(), signal.SIGSEGV)
     if record.value and record.value.startswith(b"/"):
-        while os.path.exists(record.value):  # the call lasts as long as the file
+        while Path(record.value.decode()).exists():  # the call lasts as long as the file
             time.sleep(0.01)
     if record.value == b"forget":
         state.delete("count")

@@ -35,8 +35,8 @@ class Lifecycle:
         self._deadline_s: float | None = None
         self._wait = wait
         self.reason = ""
-        self.given_up = 0
-        """Records whose calls had begun, and were not committed when the time was up."""
+        self.given_up: int | None = None
+        """Records whose calls had begun, and are not committed; None: no stop was heard."""
         self.paused = False
         """Whether an operator wants nothing to be taken: set by a thread of the telemetry port."""
         self.outdated = False

@@ -66,7 +66,6 @@ class Worker:
         self._ends = ends
         self._holds = holds
         self._stuck: dict[TopicPartition, Stuck] = {}
-        self._draining = False
         self._membership = Membership(self._source, process.events, process.clock)
         self._hold = Hold(process.lifecycle, process.events)
         self._end = EndOfRun(process, self._source, self._bounds)
@@ -114,10 +113,10 @@ class Worker:
         if not self._lifecycle.stopping:
             return True
         self._runner.drain()
-        self._lifecycle.given_up = left = self._runner.busy
-        if not self._draining:
-            self._draining = True
+        left = self._runner.busy
+        if self._lifecycle.given_up is None:
             self._events.service_draining(self._lifecycle.reason, left)
+        self._lifecycle.given_up = left
         return left > 0 and self._lifecycle.left_s > LEAVE_S
 
     def _leave(self) -> None:

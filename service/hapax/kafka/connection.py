@@ -77,7 +77,7 @@ def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
     """Return the one sentence of a command, after ``error`` or because nothing listens."""
     servers = settings.kafka.bootstrap_servers
-    reason = unanswered(servers) if error is None else diagnose_connection(settings)
+    reason = unanswered(servers) if error is None else access(settings).text
     if reason is None and error is not None:
         reason = describe(error.args[0])
     problem = (
@@ -91,10 +91,6 @@ def require_listener(settings: Settings) -> None:
     """Raise PreflightError within a second; the client itself would try until its timeout."""
     if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
         raise no_broker(settings)
-
-
-def diagnose_connection(settings: Settings) -> str | None:
-    return access(settings).text
 
 
 def access(settings: Settings) -> Access:

@@ -143,9 +143,10 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
         return
     with_state = None
     if form.stateful:
-        from hapax.wiring.state import keyed_state, required_changelog
+        from hapax.kafka.read.changelog import Changelog
+        from hapax.wiring.state import keyed_state
 
-        with_state = partial(keyed_state, shared, required_changelog(shared.settings))
+        with_state = partial(keyed_state, shared, Changelog(shared.settings).required())
     shared.events.preflight_passed(remarks + more + start_remarks(shared.settings, source.told))
     stack.callback(source.close)
     source.subscribe()

@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import PreflightError
 from hapax.engines.state_restore import Keyed, StateHold
 from hapax.engines.steps import now_ms
 from hapax.kafka.produce.base import KafkaProducing
-from hapax.kafka.read.changelog import Changelog
 from hapax.processing.keyed_state import KeyedState
 from hapax.state_store import LmdbStore
 
@@ -21,16 +19,8 @@ if TYPE_CHECKING:
 
     from hapax.kafka.consume.source import KafkaSource
     from hapax.kafka.produce.producer import Report
-    from hapax.settings import Settings
+    from hapax.kafka.read.changelog import Changelog
     from hapax.wiring.builders import Producing, Shared
-
-
-def required_changelog(settings: Settings) -> Changelog:
-    """Raise PreflightError where it cannot keep the state."""
-    changelog = Changelog(settings)
-    if problems := list(changelog.problems()):
-        raise PreflightError(problems)
-    return changelog
 
 
 def keyed_state(

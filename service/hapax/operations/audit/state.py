@@ -169,10 +169,9 @@ class _StateJudge:
                     if not one.readable or (place, one.record.offset) in self._skipped
                 }
                 self.due[where] += self._apply(records, preset)
-                gone = deleted.get(records[-1].offset, ())
-                kept = self._store.get
-                expired = {at: None for at in gone if _equal(kept(at), None, newest_ms)}
-                self._store.apply(expired, {}, {})
+                for entry in deleted.get(records[-1].offset, ()):
+                    if _equal(self._store.get(entry), None, newest_ms):
+                        self._store.values.pop(entry, None)
         return newest_ms
 
     def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> int:
