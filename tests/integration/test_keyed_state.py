@@ -201,26 +201,6 @@ def test_a_changelog_that_cannot_keep_the_state_is_refused_with_3(
     assert worker.lines("preflight_passed") == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"CALL__ORDER": "none", "CALL__CONCURRENCY": "4"}, "lets calls of one key overlap"),
-        ({"GUARANTEE": "at_least_once"}, "choose exactly_once"),
-        ({"RETRY__LATER": "TimeoutError"}, "remove HAPAX_RETRY__LATER"),
-        ({"INPUT__TOPICS": "one,two"}, "HAPAX_GROUP__PROTOCOL=consumer"),
-    ],
-)
-def test_what_does_not_go_with_state_is_refused_with_2(route_of, settings, sentence):
-    route = route_of(**{"TRANSFORM": f"{MODULE}:count", **settings})
-    if "INPUT__TOPICS" in settings:
-        route.sandbox.create_topics(SandboxTopic("one"), SandboxTopic("two"))
-    if "RETRY__LATER" in settings:
-        route.sandbox.create_topics(SandboxTopic(f"{route.app}-retry", 20))
-    worker = route.worker()
-    worker.ends_with(2)
-    assert sentence in worker.text()
-
-
 def test_a_changelog_that_was_recreated_is_refused_with_6_until_the_state_is_computed_again(route):
     settings = {"GROUP__MEMBERSHIP": "dynamic"}  # without a folder: offsets name the changelog
     route.write(*keyed(0, 2 * KEYS))
