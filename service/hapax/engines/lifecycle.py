@@ -71,7 +71,7 @@ class Lifecycle:
         words = ["drained"]
         if bounded and self.reason.startswith("SIG"):
             words.append(f"{self.reason} came before the end of this bounded run")
-        if self.given_up:
+        if self.given_up not in {None, 0}:
             words.append(f"records that the next process calls again: {self.given_up}")
         return "; ".join(words)
 

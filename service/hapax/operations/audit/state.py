@@ -208,7 +208,7 @@ class _StateJudge:
         for chunk in read_ranges(self._settings, self._spans, self._tell, "reading ids"):
             records = [one.record for one in chunk]
             for record, claim in zip(records, self._identity.identify(records).claims, strict=True):
-                place = self._place(record)
+                place = self._places[(record.topic, record.partition)], record.offset
                 if claim and (first := seen.setdefault(claim, place)) != place:
                     repeated |= {first, place}
         return repeated
@@ -226,9 +226,6 @@ class _StateJudge:
             for row in filter(None, (effects.row(one.record) for one in chunk)):
                 (dead if row.slot == DEAD_SLOT else named).add((row.place, row.offset))
         return dead | (repeated - named)
-
-    def _place(self, record: Record) -> Place:
-        return self._places[(record.topic, record.partition)], record.offset
 
 
 def _equal(expected: bytes | None, found: bytes | None, newest_ms: int) -> bool:
