@@ -24,7 +24,7 @@ def count(record: Record, state: State[int]) -> bytes:
     if record.value == b"kill":
         os.kill(os.getpid(), signal.SIGSEGV)
     if record.value and record.value.startswith(b"/"):
-        while Path(record.value.decode()).exists():  # the call lasts as long as the file
+        while Path(os.fsdecode(record.value)).exists():  # the call lasts as long as the file
             time.sleep(0.01)
     if record.value == b"forget":
         state.delete("count")

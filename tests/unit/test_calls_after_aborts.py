@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hapax.engines.batch_runner import Windowing, WindowRunner
 from hapax.engines.overlapping_calls import make_calls
-from hapax.engines.worker import LEAVE_S
 from hapax.processing.call_window import CallLimits, Window
 from hapax.processing.transform import form_of
 from hapax.testing.source import InjectedFault
@@ -121,25 +119,6 @@ FORMS: dict[str, tuple[str, int] | None] = {
     "list in threads": ("batch", 2),
     "coroutine of a list": ("coroutine_batch", 2),
 }
-
-
-def test_a_stop_says_what_it_waits_for_and_what_it_leaves_to_the_next_process():
-    async def endless(_record: Record) -> None:
-        pipeline.lifecycle.stop("SIGTERM")
-        await asyncio.Event().wait()
-
-    calls = make_calls(form_of(endless), CallLimits(records_max=AT_ONCE, attempts_max=1))
-    with closing(calls):
-        calls.open()
-        pipeline = Overlapping(calls, shutdown_s=LEAVE_S)
-        pipeline.write(b"a")
-        pipeline.run()
-    assert pipeline.told.of("service_draining") == [{"reason": "SIGTERM", "in_flight": 1}]
-    assert pipeline.lifecycle.end(bounded=True).split("; ") == [
-        "drained",
-        "SIGTERM came before the end of this bounded run",
-        "records that the next process calls again: 1",
-    ]
 
 
 @pytest.fixture
