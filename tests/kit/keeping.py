@@ -18,7 +18,7 @@ MODULE = "tests.kit.keeping"
 def count(record: Record, state: State[int]) -> bytes:
     """Return how many records of the key there were; ``fail``: change the state, and raise."""
     number = state.get("count", 0) + 1
-    state.set("count", number)
+    state.set("count", number, ttl=1 if record.value == b"1 s" else None)
     if record.value == b"fail":
         raise ValueError("the record says so")
     if record.value == b"kill":

@@ -233,7 +233,9 @@ def test_whether_outputs_lie_where_their_inputs_do_is_said(partitioner, words):
     [pytest.param(*one, id=f"{number}-{one[0]}") for number, one in enumerate(FAULTS)],
 )
 def test_a_planted_fault_is_named_by_its_own_check_alone(check, verdict, change):
-    assert troubles(judged(change(healthy()))) == {check: verdict}
+    found = judged(change(healthy()))
+    assert troubles(found) == {check: verdict}
+    assert not re.search(r"kafka-\S+\.sh (?!--bootstrap-server \S+:\d)", str(found))
 
 
 def test_every_check_has_a_fault_that_it_names():

@@ -1,6 +1,7 @@
 """Step 4: what the answers of business code mean."""
 
 import dataclasses
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from google.protobuf import timestamp_pb2
 
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.interrupt import Interrupt, KilledError
+from hapax.core.interrupt import CtrlC, Interrupt, KilledError, raise_ctrl_c
 from hapax.core.record_path import Batch
 from hapax.core.records import OUTPUT_BYTES, Output, Record
 from hapax.core.results import Failure, Undecided
@@ -344,6 +345,10 @@ def test_ctrl_c_ends_a_command_or_a_test_that_calls_business_code():
     with pytest.raises(KeyboardInterrupt):
         apply(function, attempts_max=3)
     assert len(calls) == 1
+    signal.signal(signal.SIGINT, raise_ctrl_c)  # as commands have it
+    assert apply(function) == Failure("KeyboardInterrupt", "", 1)
+    with pytest.raises(CtrlC):
+        apply(lambda _record: os.kill(os.getpid(), signal.SIGINT))
 
 
 def test_an_error_whose_text_asks_to_leave_is_a_failure_without_a_text():

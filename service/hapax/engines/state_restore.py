@@ -107,8 +107,8 @@ class ChangelogLostError(PositionLostError):
     def __init__(self, where: TopicPartition, at: int) -> None:
         super().__init__(
             f"{where[0]}/{where[1]}: the changelog was deleted and recreated, or has lost its end"
-            f" in an unclean election, and lacks what records below {at} have changed: {AGAIN}; or"
-            " continue with what the topic has: remove the folder HAPAX_STATE__DIR"
+            f" in an unclean election, and lacks what records below {at} have changed: {AGAIN};"
+            f" hapax offsets set {where[0]} latest --drop-state begins at the end with nothing"
         )
 
 
@@ -335,19 +335,23 @@ class StateHold:
     def _look(self, source: Source) -> None:
         """Want the state of what was assigned before its first record comes."""
         self._unseen &= source.assignment()
-        if not self._alone:
-            self._look_at_all(source)
-            return
+        places = (self._places if self._alone else self._places_of_all)(source)
+        for where, at in places.items():
+            was = (source.beside(where).changelog_id or "None",)
+            if at and another_changelog(was, self._store.of[-1:]):
+                raise ChangelogLostError(where, at)
+        self._want(self._state.unread(places))
+
+    def _places(self, source: Source) -> Progress:
         known = source.processed()
         if missing := self._unseen - known.keys():
             committed = source.committed(missing)
             known |= {where: at for where, at in committed.items() if at is not None}
-        placed = {where: known[where] for where in sorted(self._unseen) if where in known}
-        self._unseen.clear()
-        self._want(self._state.unread(placed))
+        unseen, self._unseen = self._unseen, set()
+        return {where: known[where] for where in sorted(unseen) if where in known}
 
-    def _look_at_all(self, source: Source) -> None:
-        """Want the state of what is assigned with all that share it, and hold what lacks some.
+    def _places_of_all(self, source: Source) -> Progress:
+        """Return those that are assigned with all that share their state; hold what lacks some.
 
         Of an input in which the group has no offset, no record can have changed anything.
         """
@@ -358,7 +362,7 @@ class StateHold:
         if new := split - self._split:
             self._process.events.state_awaited(new)
         self._unseen = self._split = split
-        self._want(self._state.unread({at: committed[at] or 0 for at in whole}))
+        return {at: committed[at] or 0 for at in whole}
 
     def _want(self, places: Progress) -> None:
         new: dict[TopicPartition, Progress] = {}

@@ -54,6 +54,7 @@ class TopicIds:
     other_cluster  of another one that was met later: it stays, for the client now knows brokers
                    of both
     began          how many partitions topics had when the group was taken over from another client
+    changelog      the id of the topic that keeps the state
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,7 @@ class TopicIds:
         self.cluster: str | None = None
         self.other_cluster: str | None = None
         self.began: dict[str, int | None] = {}
+        self.changelog: str | None = None
 
     def hear(self, text: str) -> None:
         """Take a line of the client; called from its own C code, so it never raises."""
@@ -127,8 +129,9 @@ class TopicIds:
         """``beside``: has the group's beginning and its span, which are carried on."""
         known = beside or CommittedMetadata()
         began = self.began.get(where[0]) if known.began is None else known.began
+        topic_id, changelog = self._known.get(where[0]), self.changelog
         metadata = CommittedMetadata(
-            self._known.get(where[0]), self.cluster, began, span=known.span
+            topic_id, self.cluster, began, span=known.span, changelog_id=changelog
         ).encode()
         return GroupOffset(*where, offset, metadata or None, epoch)
 

@@ -76,7 +76,6 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     parts.start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
     shared.events.service_ready()
     engine.run()
-    shared.events.service_draining(shared.lifecycle.reason)
 
 
 def _pacing(settings: Settings) -> Pacing:

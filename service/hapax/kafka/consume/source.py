@@ -109,6 +109,10 @@ class KafkaSource:
         if cluster_id != self.cluster_id:
             self._identity.follow()
 
+    def name_changelog(self, changelog_id: str) -> None:
+        """Write with each offset which topic has the state."""
+        self._consumer.log.topics.changelog = changelog_id
+
     def strangers(self) -> list[str]:
         """Return a sentence when the group's offsets were committed on another cluster.
 

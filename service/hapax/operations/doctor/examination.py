@@ -33,6 +33,7 @@ from hapax.cluster.partition_offsets import PartitionOffsets, position
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.topics import output_topics, target_settings
+from hapax.kafka.connection import addressed
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions
@@ -97,7 +98,8 @@ def judge(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterable[F
         two = context.side and check.at != "none"
         cluster = context.settings.kafka.bootstrap_servers if two else ""
         for each in _results(check, context):
-            yield Finding(check.name, each.verdict, each.saw, each.fix, check.now, cluster)
+            fix = addressed(each.fix, context.settings)
+            yield Finding(check.name, each.verdict, each.saw, fix, check.now, cluster)
 
 
 def refused(problems: Iterable[str]) -> list[Finding]:
