@@ -32,8 +32,6 @@ EVERYTHING = ("ALL", "DESCRIBE", "READ", "WRITE")
 TOPIC = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
     "cleanup.policy": "delete",
     "retention.ms": str(7 * DAY_MS),
     "segment.ms": str(7 * DAY_MS),

@@ -50,8 +50,6 @@ GROUP_SESSION_MAX = "group.max.session.timeout.ms"
 OFFSETS_KEPT_MIN_MS = DAY_MS
 _WEEK_MS = 7 * DAY_MS
 REFUSED: Final = "AUTHORIZATION"
-FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
-"""Below it the brokers sync their disks all the time; replication is what protects records."""
 RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
 """The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
 HEADERS_ADDED = 1024
@@ -316,23 +314,6 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-@check("leaders")
-def _leaders(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs}.items():
-        moved = [
-            one
-            for one, each in topic.partitions.items()
-            if each.replicas and each.leader >= 0 and each.leader != each.replicas[0]
-        ]
-        if moved:
-            yield warn(
-                f"{name}: partitions {listed(moved)} are not led by their preferred broker",
-                "kafka-leader-election.sh --election-type preferred --all-topic-partitions",
-            )
-        else:
-            yield ok(f"{name}: every partition is led by its preferred broker")
-
-
 @check("partition-counts")
 def _counts(context: CheckContext) -> Iterator[CheckResult]:
     counts = {name: len(topic.partitions) for name, topic in context.read.items()}
@@ -414,25 +395,6 @@ def _election(context: CheckContext) -> Iterator[CheckResult]:
             )
         else:
             yield ok(f"{name}: only replicas in sync become leaders")
-
-
-@check("flush")
-def _flush(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs}.items():
-        told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
-        if None in told.values():
-            yield _settings_unknown(context, name)
-            continue
-        low = [f"{key}={value}" for key, value in told.items() if (value or 0) < FLUSH_LEAST[key]]
-        if low:
-            yield warn(
-                f"{name}: {listed(low)}: the broker syncs its disk all the time, and every "
-                "transaction waits for it",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-                f"--delete-config {','.join(FLUSH_LEAST)}; replicas protect records, not syncs",
-            )
-        else:
-            yield ok(f"{name}: the operating system decides when to write to the disk")
 
 
 @check("compaction")
