@@ -101,7 +101,8 @@ class Decoder:
         self._kind = kind
         # The JSON form of Protobuf has numbers of 64 bits as text.
         self._shape = typed.shape(kind, strict=formats.input != "protobuf")
-        self._exact = typed.json_reader(kind) if isinstance(self._shape, partial) else None
+        exact = formats.input == "json-schema" and isinstance(self._shape, partial)
+        self._exact = typed.json_reader(kind) if exact else None
         self._marked = formats.output == "avro" and self._shape is typed.as_it_is
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}

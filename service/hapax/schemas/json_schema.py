@@ -31,8 +31,7 @@ def reader(schema: Schema, typed: Callable[[bytes], Any] | None = None) -> Calla
     validate = _validator(schema)
 
     def decode(content: bytes) -> Any:
-        data = msgspec.json.decode(text := unmarked(content))
-        validate(data)
+        validate(data := msgspec.json.decode(text := unmarked(content)))
         return typed(text) if typed else data
 
     return decode
