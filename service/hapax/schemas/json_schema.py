@@ -26,14 +26,13 @@ _BASE: Final = "json-schema:///"
 """What a relative reference of a schema without an id is resolved to."""
 
 
-def reader(schema: Schema) -> Callable[[bytes], Any]:
-    """Return what decodes content, and raises where it does not fit its schema."""
+def reader(schema: Schema, typed: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
+    """Return what decodes content, by ``typed`` in the end; raises where it breaks its schema."""
     validate = _validator(schema)
 
     def decode(content: bytes) -> Any:
-        data = msgspec.json.decode(unmarked(content))
-        validate(data)
-        return data
+        validate(data := msgspec.json.decode(text := unmarked(content)))
+        return typed(text) if typed else data
 
     return decode
 
