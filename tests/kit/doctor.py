@@ -113,9 +113,7 @@ CLAIMS = judged_health(
     },
     **CLAIMS_FACTS,
 )
-PROCESS = cluster_state.ProcessState(
-    python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000
-)
+PROCESS = cluster_state.ProcessState(librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> CheckContext:

@@ -69,7 +69,6 @@ TOPICS, LONE = KAFKA.topics, [Partition(1, (1,), (1,))] * 2
 PLACES = ("high_watermark", "last_stable", "last_stable_later", "committed")
 FOREIGN = {("in", number): replace(LOG, foreign="") for number in (0, 1)}
 FAULTS: list[tuple[str, Verdict, Change]] = [
-    ("python", FAIL, with_process(python=(3, 10, 2))),
     ("client-library", FAIL, with_process(librdkafka="2.13.2")),
     ("client-library", WARN, with_process(librdkafka="2.15.0")),
     ("file-descriptors", FAIL, with_process(files_max=100)),

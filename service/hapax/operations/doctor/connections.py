@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from hapax.operations.doctor.check import CheckContext, CheckResult
 
-PYTHON_MIN: Final = (3, 11)
 LIBRDKAFKA_MIN: Final = (2, 14)
 """docs/non-obvious.md: earlier ones lose or mix records."""
 LIBRDKAFKA_TRIED: Final = (2, 16)
@@ -35,15 +34,6 @@ URL: Final = "HAPAX_DEDUP__REDIS_URL"
 @check("settings", needs="process", now=True)
 def _settings(_context: CheckContext) -> Iterator[CheckResult]:
     yield ok("the settings can be read and do not contradict each other")
-
-
-@check("python", needs="process")
-def _python(context: CheckContext) -> Iterator[CheckResult]:
-    found = ".".join(map(str, context.process.python))
-    if context.process.python[:2] < PYTHON_MIN:
-        yield fail(f"Python {found}", "run it on Python 3.11 or later")
-    else:
-        yield ok(f"Python {found}")
 
 
 @check("client-library", needs="process")

@@ -11,7 +11,6 @@ import io
 import json
 import os
 import resource
-import sys
 import tarfile
 import tempfile
 import time
@@ -111,7 +110,6 @@ def refused(problems: Iterable[str]) -> list[Finding]:
 def look_at_process() -> ProcessState:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ProcessState(
-        python=sys.version_info[:3],
         librdkafka=library_version(),
         libraries={name: version for name in _LIBRARIES if (version := _version(name))},
         files_max=None if most == resource.RLIM_INFINITY else most,
