@@ -20,6 +20,7 @@ from tests.kit.waiting import await_
 
 TAKE_S = 60.0
 OTHER = "hapax topic=another-topic-0123456A"
+HASTE = '{"topic.metadata.propagation.max.ms": 1000}'
 TEN = [Given(b"%d" % number, partition=0) for number in range(10)]
 
 
@@ -41,11 +42,14 @@ class Topic:
     def write(self, records: list[Given]) -> None:
         produce(self.bootstrap, self.source, *records)
 
+    def delete(self) -> None:
+        self._admin.delete_topics([self.source], operation_timeout=30)[self.source].result(30)
+        await_(self._absent, 30, lambda: "still there")
+
     def make_again(self) -> None:
         """Delete the input and create it under the same name; the group has forgotten it."""
         before = self.id()
-        self._admin.delete_topics([self.source], operation_timeout=30)[self.source].result(30)
-        await_(self._absent, 30, lambda: "still there")
+        self.delete()
         self._sandbox.create_topic(self.source)
         assert self.id() != before
 
@@ -127,6 +131,17 @@ def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic
     with topic.parts() as parts:
         process(parts, 5)
     assert topic.committed() == (10, f"{topic.beside()} began=1")
+
+
+def test_a_topic_that_is_deleted_is_named_and_aborts_no_process_that_takes_native_records(topic):
+    pytest.importorskip("hapax_fast")
+    topic.write(TEN)
+    with topic.parts(HAPAX_KAFKA__PROPERTIES=HASTE, HAPAX_FAST="on") as parts:
+        process(parts, 10)
+        topic.delete()
+        with pytest.raises(PositionLostError, match=f"{topic.source}: the input topic was deleted"):
+            taken(parts.source)
+        assert parts.source._consumer.intake.arrivals(list, 10, 0.1) == ([], None)
 
 
 @pytest.mark.row("M1")

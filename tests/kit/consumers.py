@@ -26,6 +26,7 @@ class FakeConsumer:
         self.words: dict[tuple[str, int], str] = {}
         self.epochs: dict[tuple[str, int], int] = {}
         self.cluster: str | None = None
+        self.fault_of_topic: KafkaError | None = None
         self.brokers = {1: "broker-1:9092"}
         self.marks = (0, 100)
         self.seeks: list[tuple[str, int, int]] = []
@@ -105,7 +106,8 @@ class FakeConsumer:
 
     def list_topics(self, topic: str = "in", **_named: object) -> Any:
         self._call("list_topics")
-        topics = {topic: type("T", (), {"partitions": dict.fromkeys((0, 1))})}
+        named = dict[str, Any](partitions=dict.fromkeys((0, 1)), error=self.fault_of_topic)
+        topics = {topic: type("T", (), named)}
         told = {"topics": topics, "cluster_id": self.cluster, "brokers": self.brokers}
         return type("Metadata", (), told)
 

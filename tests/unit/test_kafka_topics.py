@@ -1,5 +1,7 @@
 """Which topic a name stands for: what the client tells, and what stands beside offsets."""
 
+from contextlib import nullcontext, suppress
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -136,6 +138,31 @@ def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(known, *,
     for _ in range(2):  # it stays so
         with pytest.raises(PositionLostError, match="in/0: the next record is 10 of a topic that"):
             kafka.attend(0.0) if attending else kafka.take(10, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "deleted"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, True),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
+        (None, False),  # another broker knows it
+    ],
+)
+def test_a_topic_that_is_deleted_while_it_is_read_stops_the_service(known, fault, *, deleted):
+    kafka, consumer = known
+    consumer.fault_of_topic = None if fault is None else KafkaError(fault)
+    text = f"[thrd:main]: Topic in (id {ONE}) partition count changed from 2 to 0"
+    kafka._consumer.log.log(5, "%s [%s] %s", "PARTCNT", "client", text)
+    with (
+        pytest.raises(PositionLostError, match="in: the input topic was")
+        if deleted
+        else nullcontext()
+    ):
+        kafka.take(10, 0.1)
+    assert consumer.calls.count("list_topics") == 1
+    with suppress(PositionLostError):
+        kafka.take(10, 0.1)
+    assert consumer.calls.count("list_topics") == 1 + deleted
 
 
 def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(known):

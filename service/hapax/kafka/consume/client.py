@@ -24,6 +24,7 @@ from hapax.kafka.consume.decode import NativeIntake
 from hapax.kafka.errors import (
     COORDINATOR_MOVES,
     LINE_IS_NO_TEXT,
+    UNKNOWN_TOPIC,
     describe,
     is_member_fenced,
     is_of_classic_group,
@@ -249,10 +250,17 @@ class GroupConsumer:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
 
-    def numbers(self, topic: str) -> list[int]:
+    def _described(self, topic: str) -> Any:
         with self.asking("list_topics"):
             metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
-        return sorted(metadata.topics[topic].partitions)
+        return metadata.topics[topic]
+
+    def numbers(self, topic: str) -> list[int]:
+        return sorted(self._described(topic).partitions)
+
+    def exists(self, topic: str) -> bool:
+        error = self._described(topic).error
+        return error is None or error.code() not in UNKNOWN_TOPIC
 
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
         """One request a broker; raise BatchAbortedError when an answer is missing: ask again."""

@@ -167,7 +167,7 @@ class TopicIdentity:
         ]
 
     def follow(self) -> None:
-        """Look whether another cluster answers, or a topic was recreated while it was read."""
+        """Raise where another cluster answers, or a topic was deleted while it was read."""
         if self._ids.other_cluster is not None:
             raise PositionLostError(
                 f"the brokers are now those of cluster {self._ids.other_cluster}, while group"
@@ -189,6 +189,14 @@ class TopicIdentity:
                 )
             self._ids.accept(topic)
             self._states.stale.update(at for at in self._consumer.assignment() if at[0] == topic)
+        for topic in [*self._ids.shrunk]:
+            if not self._consumer.exists(topic):
+                raise PositionLostError(
+                    f"{topic}: the input topic was deleted while it was read. Create it, and start"
+                    " again: the brokers delete a group's offsets with the topic, so"
+                    " HAPAX_INPUT__START decides where"
+                )
+            self._ids.shrunk.discard(topic)  # the broker that missed it was late
 
 
 LOOK_S, SEARCH_S = 0.5, 2.0
