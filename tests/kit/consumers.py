@@ -104,10 +104,10 @@ class FakeConsumer:
     def consumer_group_metadata(self) -> bytes:
         return self.metadata
 
-    def list_topics(self, topic: str = "in", **_named: object) -> Any:
+    def list_topics(self, topic: str | None = "in", **_named: object) -> Any:
         self._call("list_topics")
         named = dict[str, Any](partitions=dict.fromkeys((0, 1)), error=self.fault_of_topic)
-        topics = {topic: type("T", (), named)}
+        topics = dict.fromkeys([topic] if topic else ["in", "more"], type("T", (), named))
         told = {"topics": topics, "cluster_id": self.cluster, "brokers": self.brokers}
         return type("Metadata", (), told)
 

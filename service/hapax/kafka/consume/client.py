@@ -35,7 +35,7 @@ from hapax.kafka.read.offsets_client import NO_EPOCH, list_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
@@ -250,16 +250,19 @@ class GroupConsumer:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
 
-    def _described(self, topic: str) -> Any:
+    def _topics(self, named: str | None) -> Mapping[str, Any]:
         with self.asking("list_topics"):
-            metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
-        return metadata.topics[topic]
+            found = self.client.list_topics(named, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
+        return dict(found.topics)
 
-    def numbers(self, topic: str) -> list[int]:
-        return sorted(self._described(topic).partitions)
+    def partitions(self, topics: Sequence[str]) -> list[Where]:
+        """Return those of all topics after one question: without records it waits for a fetch."""
+        known = self._topics(None if topics[1:] else topics[0])
+        found = [topic for topic in topics if topic in known]
+        return [(topic, number) for topic in found for number in sorted(known[topic].partitions)]
 
     def exists(self, topic: str) -> bool:
-        error = self._described(topic).error
+        error = self._topics(topic)[topic].error
         return error is None or error.code() not in UNKNOWN_TOPIC
 
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:

@@ -138,7 +138,7 @@ class TopicIdentity:
         for topic, beside in known.items():
             if topic in self._ids.began or not of_another_client(beside):
                 continue
-            every = [(topic, number) for number in self._consumer.numbers(topic)]
+            every = self._consumer.partitions([topic])
             answers = [one for one in self._consumer.committed(every).values() if one.offset >= 0]
             others = of_another_client(CommittedMetadata.of(one) for one in answers)
             self._ids.began[topic] = len(every) if others else None
@@ -264,7 +264,7 @@ class Beginning:
         return found
 
     def _once(self, topic: str, wanted: list[Where]) -> Progress:
-        every = [(topic, number) for number in self._consumer.numbers(topic)]
+        every = self._consumer.partitions([topic])
         known = {
             each: answer
             for each, answer in self._consumer.committed({*every, *wanted}).items()

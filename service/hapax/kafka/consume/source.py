@@ -346,7 +346,7 @@ class KafkaSource:
         return self._consumer.offsets(partitions, LATEST)
 
     def _every_partition(self) -> list[Where]:
-        return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
+        return self._consumer.partitions(self._topics)
 
     @property
     def _changes(self) -> Changes:
