@@ -2,8 +2,7 @@
 group keeps beside its offsets."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
@@ -73,15 +72,9 @@ class Topic:
             place = TopicPartition(self.source, 0, offset, words)
             consumer.commit(offsets=[place], asynchronous=False)
 
-    @contextmanager
-    def _outside(self) -> Iterator[Consumer]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": self.app, "log_level": 0}
-        )
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+    def _outside(self) -> closing[Consumer]:
+        member = {"bootstrap.servers": self.bootstrap, "group.id": self.app, "log_level": 0}
+        return closing(Consumer(member))
 
     def _absent(self) -> bool:
         return self.source not in self._admin.list_topics(timeout=10).topics
@@ -153,9 +146,7 @@ def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, pr
         topic.make_again()
         topic.write([*TEN, *TEN])
         try:
-            offsets = [
-                record.offset for batch in taken(parts.source, 20) for record in batch.records
-            ]
+            offsets = [one.offset for each in taken(parts.source, 20) for one in each.records]
         except PositionLostError as error:
             assert "next record is 10 of a topic that was deleted" in str(error)  # noqa: PT017
         else:
@@ -174,9 +165,8 @@ def app(application):
 
 
 def test_a_task_never_reads_from_an_offset_of_another_topic(app):
-    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-    consumer.commit(offsets=[TopicPartition(app.input, 0, 5, OTHER)], asynchronous=False)
-    consumer.close()
+    with closing(Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})) as consumer:
+        consumer.commit(offsets=[TopicPartition(app.input, 0, 5, OTHER)], asynchronous=False)
     report = app.run(app.plan(app.member()))
     assert isinstance(report.error, PositionLostError)
     assert "belongs to a topic that was deleted" in str(report.error)
@@ -187,8 +177,7 @@ def test_a_task_never_reads_from_an_offset_of_another_topic(app):
 def test_a_task_names_the_topic_of_its_offsets(app):
     report = app.run(app.plan(app.member()))
     assert report.outcome == RangeOutcome.DONE, report.error
-    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-    (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
-    consumer.close()
+    with closing(Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})) as consumer:
+        (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
     assert found.offset == 10
     assert str(found.metadata).startswith("hapax topic=")

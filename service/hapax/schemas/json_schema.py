@@ -54,10 +54,8 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
 
 def require_finite(data: Any) -> None:
     """Raise where a number is none of JSON: msgspec writes null for it, of decimals NaN."""
-    if isinstance(data, dict):
-        data = list(data.values())
-    if isinstance(data, list | tuple):
-        for each in data:
+    if isinstance(data, dict | list | tuple):
+        for each in data.values() if isinstance(data, dict) else data:
             require_finite(each)
     elif isinstance(data, float | Decimal) and not Decimal(data).is_finite():
         raise ValueError(f"{data} is no number of JSON")

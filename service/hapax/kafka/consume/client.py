@@ -272,9 +272,8 @@ class GroupConsumer:
             return {}
         with self.asking("offsets_for_times"):
             found, refused = list_offsets(self.client, wanted, self.silence.bound(ANSWER_TIMEOUT_S))
-        for (topic, number), error in refused.items():
-            text = f"offsets of {topic}/{number}: {describe(error)}"
-            raise BatchAbortedError(text, resolved=False)
+        for (topic, number), why in refused.items():
+            raise BatchAbortedError(f"offsets of {topic}/{number}: {describe(why)}", resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def seek(self, where: Where, offset: int, epoch: int | None = None) -> bool:
@@ -416,11 +415,9 @@ class ConsumerEvents:
         return changes
 
     def _joined(self) -> bool:
-        if self._consumer.properties.get("group.protocol") != "consumer":
-            return False
-        with suppress(BatchAbortedError):
-            epoch, _member = parse_metadata(self._consumer.metadata())
-            return epoch > 0
+        if self._consumer.properties.get("group.protocol") == "consumer":
+            with suppress(BatchAbortedError):
+                return parse_metadata(self._consumer.metadata())[0] > 0
         return False
 
     def meet(self, message: Any, error: KafkaError) -> None:

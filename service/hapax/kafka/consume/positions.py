@@ -191,11 +191,8 @@ class TopicIdentity:
             self._states.stale.update(at for at in self._consumer.assignment() if at[0] == topic)
         for topic in [*self._ids.shrunk]:
             if not self._consumer.exists(topic):
-                raise PositionLostError(
-                    f"{topic}: the input topic was deleted while it was read. Create it, and start"
-                    " again: the brokers delete a group's offsets with the topic, so"
-                    " HAPAX_INPUT__START decides where"
-                )
+                reason = "was deleted while it was read. Create it, and start again"
+                raise PositionLostError(f"{topic}: the input topic {reason}")
             self._ids.shrunk.discard(topic)  # the broker that missed it was late
 
 
