@@ -163,9 +163,8 @@ def test_a_schema_that_the_test_has_not_given_is_named():
 def test_a_byte_order_mark_before_json_is_passed_over(name):
     settings = {"HAPAX_INPUT__FORMAT": name, "HAPAX_OUTPUT__FORMAT": "json"}
     head = b"\0\0\0\0\1" if name == "json-schema" else b""
-    assert Pipeline(None, settings, schemas={"input-value": {}}).run(
-        head + b'\xef\xbb\xbf{"id":1}'
-    ).values() == [b'{"id":1}']
+    pipeline = Pipeline(None, settings, schemas={"input-value": {}})
+    assert pipeline.run(head + b'\xef\xbb\xbf{"id":1}').values() == [b'{"id":1}']
 
 
 @pytest.mark.parametrize("digits", [b"18446744073709551617", b"-9223372036854775809"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -17,6 +18,9 @@ SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
 
 
+_PROCESS: Final = os.getpid()
+
+
 class KilledError(BaseException):
     """A kill, as simulations raise it in business code: nothing may stop it, as with a real one."""
 
@@ -26,7 +30,10 @@ def is_from_outside(error: BaseException) -> bool:
 
     Only Python's own handler of SIGINT raises, in the main thread: the service has one that
     records, and processes that make calls have none, so that there only business code does.
+    A child that business code has forked ends here where it exits: the clients are not its own.
     """
+    if isinstance(error, SystemExit) and os.getpid() != _PROCESS:
+        os._exit(error.code if isinstance(error.code, int) else bool(error.code))
     return isinstance(error, KilledError) or (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()

@@ -40,8 +40,7 @@ def _plain(data: Any, *, json: bool = False) -> Any:
 
 def json_bytes(data: Any) -> bytes:
     plain = data.model_dump(mode="json") if hasattr(data, "model_dump") else data
-    text = msgspec.json.encode(plain)
-    if b"null" in text:
+    if b"null" in (text := msgspec.json.encode(plain)):
         json_schema.require_finite(msgspec.to_builtins(plain, enc_hook=repr))
     return text
 
