@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -85,6 +86,7 @@ class Model:
 
     def setup(self) -> None:
         stamp("setup")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a library may
         self._open = True
 
     def __call__(self, records: list[Record]) -> list[Answer | Exception]:

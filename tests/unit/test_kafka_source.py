@@ -67,6 +67,12 @@ def test_after_a_rewind_the_same_records_are_no_repeats(kafka, consumer):
     assert kafka.changes().repeated == {}
 
 
+def test_partitions_of_many_topics_are_asked_for_at_once(kafka, consumer):
+    kafka._topics = ["in", "gone", "more"]
+    assert list(kafka.told()) == [("in", 0), ("in", 1), ("more", 0), ("more", 1)]
+    assert consumer.calls.count("list_topics") == 1
+
+
 def test_the_end_of_a_partition_is_progress_behind_its_records(kafka, consumer):
     batch = take(kafka, message(4), event(EOF, 8), event(EOF, 3, partition=1))
     assert batch.next == {P0: 8, P1: 3}

@@ -125,6 +125,13 @@ def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alon
     assert result.calls[letter.source] == 1
 
 
+def test_a_number_that_json_lacks_is_the_poison_of_its_record_and_no_null():
+    answers = {b"1": float("nan"), b"2": [None, {"a": float("inf")}], b"3": None, b"4": "null"}
+    result = Pipeline(lambda record: {"a": answers[record.value or b""]}, JSON).run(*answers)
+    assert result.values() == [b'{"a":null}', b'{"a":"null"}']
+    assert ["no number of JSON" in one.error for one in result.dead_letters] == [True, True]
+
+
 @pytest.mark.parametrize("answer", [b"raw", [b"raw"], Output(b"raw")])
 def test_bytes_are_written_as_they_are(answer):
     pipeline = Pipeline(lambda _record: answer, AVRO, schemas=SCHEMAS)
@@ -286,6 +293,8 @@ def test_data_is_written_as_it_was_checked(data, text):
     [
         ({"additionalProperties": {"type": "number"}}, {"a": float("nan")}),
         ({"additionalProperties": {"type": "string"}}, {"a": Decimal(1)}),
+        ({}, {"a": [Decimal("NaN"), Decimal("1e999")]}),
+        ({}, {"a": ({"b": float("-inf")},)}),
         ({}, {"a": "\ud800"}),
         ({}, {"a": object()}),
         ({}, {1: "a"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
+
+
+_PROCESS: Final = os.getpid()
 
 
 class KilledError(BaseException):
@@ -35,7 +39,10 @@ def is_from_outside(error: BaseException) -> bool:
     Commands have a handler of SIGINT that raises CtrlC, the service one that records, and
     processes that make calls none: there what business code raises is its own. Within Python's own
     handler, as in tests, the main thread's KeyboardInterrupt is taken for a person's.
+    A child that business code has forked ends here where it exits: the clients are not its own.
     """
+    if isinstance(error, SystemExit) and os.getpid() != _PROCESS:
+        os._exit(error.code if isinstance(error.code, int) else bool(error.code))
     return isinstance(error, KilledError | CtrlC) or (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()

@@ -45,9 +45,19 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     def encode(data: Any) -> bytes:
         plain = msgspec.to_builtins(data, builtin_types=(Decimal,), enc_hook=_base)
         validate(plain)
+        require_finite(plain)
         return prefix + text(plain)
 
     return encode
+
+
+def require_finite(data: Any) -> None:
+    """Raise where a number is none of JSON: msgspec writes null for it, of decimals NaN."""
+    if isinstance(data, dict | list | tuple):
+        for each in data.values() if isinstance(data, dict) else data:
+            require_finite(each)
+    elif isinstance(data, float | Decimal) and not Decimal(data).is_finite():
+        raise ValueError(f"{data} is no number of JSON")
 
 
 def _base(value: Any) -> Any:

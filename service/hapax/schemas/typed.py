@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from hapax.schemas import protobuf
+from hapax.schemas import json_schema, protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,9 @@ def plain(data: Any, *, json: bool = False) -> Any:
 
 def json_bytes(data: Any) -> bytes:
     plain = data.model_dump(mode="json") if hasattr(data, "model_dump") else data
-    return msgspec.json.encode(plain)
+    if b"null" in (text := msgspec.json.encode(plain)):
+        json_schema.require_finite(msgspec.to_builtins(plain, enc_hook=repr))
+    return text
 
 
 def json_reader(kind: Any) -> Callable[[bytes], Any]:

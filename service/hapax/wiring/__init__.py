@@ -170,6 +170,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     gc.set_threshold(50_000)
     keep_freed_memory()
     parts.start_lag_monitor(shared, stack, partial(parts.group_progress, shared, source))
+    shared.lifecycle.listen()  # again: business code or its libraries may have set handlers
     shared.events.service_ready()
     worker.run()
     parts.tell_waiting(shared, source)
