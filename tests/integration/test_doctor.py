@@ -327,7 +327,6 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
         topic("OUTPUT__TOPIC", unclean__leader__election__enable="true"),
         {"unclean-election"},
     ),
-    "an output with fewer partitions": (topic("OUTPUT__TOPIC", 1), {"partition-counts"}),
     "a compacted input": (topic("INPUT__TOPICS", cleanup__policy="compact,delete"), {"compaction"}),
     "an input that is cut off by size": (
         topic("INPUT__TOPICS", retention__bytes="1000000"),

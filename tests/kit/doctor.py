@@ -199,6 +199,18 @@ def with_state(
     return change
 
 
+def with_two_inputs(case: CheckContext) -> CheckContext:
+    """Let the second one have one partition."""
+    facts = replace(
+        case.kafka,
+        topics={**case.kafka.topics, "more": topic(SOUND)},
+        logs={**case.kafka.logs, ("more", 0): LOG},
+        samples={**case.kafka.samples, "more": SAMPLE},
+    )
+    environ = {**ENVIRON, "HAPAX_INPUT__TOPICS": "in,more"}
+    return case._replace(settings=load_settings(environ), kafka=facts)
+
+
 def with_kafka(**facts: Any) -> Callable[[CheckContext], CheckContext]:
     return lambda case: case._replace(kafka=replace(case.kafka, **facts))
 

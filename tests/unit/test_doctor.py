@@ -41,6 +41,7 @@ from tests.kit.doctor import (
     with_sample,
     with_state,
     with_topic,
+    with_two_inputs,
 )
 
 Change = Callable[[CheckContext], CheckContext]
@@ -94,7 +95,7 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("partitions", FAIL, with_topic("out", SOUND, Partition(-1, (1, 2, 3), (2,)))),
     ("partitions", FAIL, with_topic("out", SOUND, Partition(1, (1, 2, 3), (1,)))),
     ("partitions", WARN, with_topic("out", SOUND, Partition(1, (1, 2, 3), (1, 2)))),
-    ("partition-counts", WARN, with_topic("out", SOUND)),
+    ("partition-counts", WARN, with_two_inputs),
     ("durability", FAIL, with_topic("out", *LONE, min__insync__replicas="1")),
     ("durability", WARN, with_topic("dead", SOUND, min__insync__replicas="1")),
     ("durability", WARN, with_file("1", "2")),
@@ -423,7 +424,6 @@ TARGET_FAULTS: list[tuple[str, Verdict, Change]] = [
     ("message-size", WARN, with_topic("out", max__message__bytes="1000")),
     ("output-timestamps", WARN, with_topic("out", message__timestamp__before__max__ms="1")),
     ("readers", WARN, with_kafka(readers=(ReaderAtRest("billing", "out", 0, 9, 10),))),
-    ("partition-counts", WARN, with_topic("out", Partition(1, (1, 2, 3), (1, 2, 3)))),
     ("offsets-retention", FAIL, with_broker(offsets__retention__minutes="60")),
     ("transaction-timeout", FAIL, with_broker(transaction__max__timeout__ms="9999")),
     ("transactional-id-expiry", WARN, with_broker(transactional__id__expiration__ms="60000")),

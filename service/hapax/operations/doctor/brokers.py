@@ -314,29 +314,18 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-@check("partition-counts")
+@check("partition-counts", at="input")
 def _counts(context: CheckContext) -> Iterator[CheckResult]:
     counts = {name: len(topic.partitions) for name, topic in context.read.items()}
-    if len(set(counts.values())) > 1 and context.side != "outputs":
+    if len(set(counts.values())) > 1:
         yield warn(
             "the input topics differ in their partitions: "
             + listed(f"{name} has {count}" for name, count in counts.items()),
             "keys of one do not meet those of the other: kafka-topics.sh --alter --topic "
             f"{min(counts, key=counts.__getitem__)} --partitions {max(counts.values())}",
         )
-    target = context.outputs.get(context.settings.output.topic)
-    if target is None or not counts:
-        return
-    most, out = max(counts.values()), len(target.partitions)
-    if out < most:
-        yield warn(
-            f"{context.settings.output.topic} has {out} partitions, the input {most}: its readers "
-            "cannot keep up with as many as its writers",
-            f"kafka-topics.sh --alter --topic {context.settings.output.topic} --partitions {most}; "
-            "do it before the first record, for keys move",
-        )
-    elif len(set(counts.values())) == 1:
-        yield ok(f"{most} input partitions, {out} output partitions")
+    elif counts:
+        yield ok(f"{max(counts.values())} input partitions")
 
 
 @check("partitioner", needs="process")
