@@ -52,6 +52,7 @@ def test_columns_of_a_record_are_taken():
         (schema(value=TEXT, partition=LONG), ["column partition is bigint and must be int"]),
         (schema(value=TEXT, timestamp=TimestampNTZType()), ["column timestamp is timestamp_ntz"]),
         (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
+        (schema(VALUE=TEXT), ["column VALUE must be written value: rename it"]),
         (schema(value=TEXT).add("value", TEXT), ["there is more than one column value"]),
     ],
 )
@@ -61,6 +62,8 @@ def test_columns_that_are_not_a_records_are_all_told(columns, problems):
     assert len(refused.value.problems) == len(problems)
     for told, wanted in zip(refused.value.problems, problems, strict=True):
         assert told.startswith(wanted)
+    with pytest.raises(ConfigurationError, match="to_json makes text of it"):
+        check_columns(schema(value=HEADERS))
 
 
 def test_a_row_becomes_a_message():
@@ -196,8 +199,9 @@ def test_a_published_micro_batch_takes_all_older_files_along(tmp_path):
 
 def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
     assert Checkpoint(str(tmp_path)).query_id() is None
+    tmp_path /= "of ö%20"  # as Hadoop has it, nothing of an address is encoded
+    (tmp_path / "offsets").mkdir(parents=True)
     (tmp_path / "metadata").write_text('{"id":"q-1"}')
-    (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}")
     for address in (str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
         checkpoint = Checkpoint(address)
@@ -210,6 +214,7 @@ def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
 def test_an_address_that_nobody_knows_is_refused():
     with pytest.raises(ConfigurationError, match="nowhere://x cannot be opened from Python"):
         Place("nowhere://x")
+    assert Place("mock:///of ö%20").path("b") == "of ö /b"
 
 
 @pytest.mark.parametrize(
