@@ -264,7 +264,7 @@ def _conf(options: SparkOptions) -> SparkConf:
     if options.jars:
         ours[JARS] = ",".join(options.jars)
     theirs = dict(options.properties)
-    for name, between in ((JAVA_OPTIONS, " "), (JARS, ",")):  # ours stay where they have more
+    for name, between in ((JAVA_OPTIONS, " "), (JARS, ",")):
         if name in ours and name in theirs:
             theirs[name] = f"{ours[name]}{between}{theirs[name]}"
     return SparkConf().setAll([*(ours | theirs).items()])
