@@ -1,5 +1,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -21,6 +23,7 @@ from hapax.core import headers
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.records import Record
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
+from hapax.engines.spark.dataframe.parts import MicroBatchPublisher, Publication, Publishing
 from hapax.engines.spark.dataframe.rows import CheckedRows, Writing, check_columns
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedReport
 
@@ -209,6 +212,17 @@ def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
         assert checkpoint.fingerprint(0) == Checkpoint(str(tmp_path)).fingerprint(0)
     with pytest.raises(StopError, match="name the query's checkpoint in full"):
         Checkpoint(str(tmp_path)).fingerprint(1)
+
+
+def test_of_a_row_that_the_client_refuses_is_said_what_its_topic_takes(spool):
+    def refuse(*_: object) -> None:
+        raise StopError("record 0 was refused: too large")
+
+    publisher = cast("MicroBatchPublisher", SimpleNamespace(publish=refuse))
+    asked = {"run": lambda _: [], "problems": lambda _: ["9 bytes"]}
+    publishing = Publishing(publisher, "a", "out", frozenset(), **asked)
+    with pytest.raises(StopError, match="refused: too large: 9 bytes"):
+        Publication(publishing, BATCH, spool, []).publish()
 
 
 def test_an_address_that_nobody_knows_is_refused():
