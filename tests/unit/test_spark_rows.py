@@ -219,8 +219,8 @@ def test_of_a_row_that_the_client_refuses_is_said_what_its_topic_takes(spool):
         raise StopError("record 0 was refused: too large")
 
     publisher = cast("MicroBatchPublisher", SimpleNamespace(publish=refuse))
-    asked = {"run": lambda _: [], "problems": lambda _: ["9 bytes"]}
-    publishing = Publishing(publisher, "a", "out", frozenset(), **asked)
+    publishing = Publishing(publisher, "a", "out", frozenset(), lambda _: [])
+    publishing = publishing._replace(problems=lambda _: ["9 bytes"])
     with pytest.raises(StopError, match="refused: too large: 9 bytes"):
         Publication(publishing, BATCH, spool, []).publish()
 
