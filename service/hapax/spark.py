@@ -58,8 +58,7 @@ __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_mar
 
 _log = logging.getLogger("hapax.sink")
 _desks = ExitStack()
-close_desks = atexit.register(_desks.close)
-"""For a process that leaves by ``os._exit``."""
+close_desks = atexit.register(_desks.close)  # for a process that leaves by os._exit
 _NONE = "_"
 _OF_RECORDS = "DEDUP__ TRANSFORM DEAD_LETTER__ INPUT__FORMAT INPUT__END OUTPUT__FORMAT REGISTRY__"
 _OF_SERVICE = "ENGINE SPARK__MASTER SPARK__DATAFRAME SPARK__CHECKPOINT"

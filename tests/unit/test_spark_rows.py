@@ -155,12 +155,8 @@ def test_a_spooled_file_that_was_replaced_is_refused(left, spool):
     other = spool.store(iter(batches(6)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
-    contents = {
-        "empty": b"",
-        "another": Path(other.path or "").read_bytes(),
-        "appended": whole + b"\0",
-        "repeated": whole + whole,
-    }
+    another = Path(other.path or "").read_bytes()
+    contents = {"empty": b"", "another": another, "appended": whole + b"\0", "repeated": whole * 2}
     file.write_bytes(contents[left])
     with pytest.raises(StopError, match="does not hold the 50 rows"):
         list(spool.rows(parcel))

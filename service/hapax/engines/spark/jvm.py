@@ -174,9 +174,8 @@ def _joined(lines: list[str]) -> str:
 def cause(error: Exception) -> str:
     """Return the line of Spark's long story that says what happened."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
-    raised = _RAISED.findall(str(error))
     telling = [line for line in lines if "Error" in line or "Exception" in line or "crash" in line]
-    return (raised or telling or lines or [type(error).__name__])[0]
+    return (_RAISED.findall(str(error)) or telling or lines or [type(error).__name__])[0]
 
 
 class JvmOutput:
