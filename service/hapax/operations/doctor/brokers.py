@@ -112,9 +112,7 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
 def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
     allowed = _least(context, "transaction.max.timeout.ms")
     ours = context.settings.transaction.timeout_ms
-    if allowed is None:
-        yield _not_reported(context, "transaction.max.timeout.ms")
-    elif ours > allowed:
+    if ours > allowed:
         yield fail(
             f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} is longer than "
             f"transaction.max.timeout.ms={allowed} allows: no producer can start",
@@ -129,7 +127,7 @@ def _internal_replicas(
     context: CheckContext, topic: str, factor: str, in_sync: str
 ) -> Iterator[CheckResult]:
     found = context.kafka.topics.get(topic)
-    count, least = _least(context, factor), _least(context, in_sync)
+    count, least = (min(_numbers(context, name), default=None) for name in (factor, in_sync))
     if found is not None and found.partitions:
         count, least = replicas(found), in_sync_min(found, least)
     elif count is not None and count > len(context.kafka.listeners):
@@ -140,8 +138,7 @@ def _internal_replicas(
         )
         return
     if count is None or least is None:
-        yield _not_reported(context, factor)
-        return
+        raise _not_reported(context, factor)
     yield graded(topic, count, least, f"move {topic} to 3 replicas, and set min.insync.replicas=2")
 
 
@@ -166,9 +163,7 @@ _offsets_log = check("offsets-log")(
 @check("transactional-id-expiry", at="outputs")
 def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
     kept_ms = _least(context, "transactional.id.expiration.ms")
-    if kept_ms is None:
-        yield _not_reported(context, "transactional.id.expiration.ms")
-    elif kept_ms < HOUR_MS:
+    if kept_ms < HOUR_MS:
         yield warn(
             f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
             "loses its transactional id and starts again",
@@ -181,9 +176,7 @@ def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
 @check("offsets-retention")
 def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
     kept = _least(context, "offsets.retention.minutes")
-    if kept is None:
-        yield _not_reported(context, "offsets.retention.minutes")
-    elif kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
+    if kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
             f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses "
             f"{_lost(context)}",
@@ -214,11 +207,9 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
     if context.settings.group.protocol == "consumer":
         yield ok("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
         return
-    lowest = max(_numbers(context, GROUP_SESSION_MIN), default=None)
     highest = _least(context, GROUP_SESSION_MAX)
-    if lowest is None or highest is None:
-        yield _not_reported(context, GROUP_SESSION_MIN)
-    elif not lowest <= ours <= highest:
+    lowest = max(_numbers(context, GROUP_SESSION_MIN), default=0)
+    if not lowest <= ours <= highest:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
             f"{GROUP_SESSION_MIN}={lowest} and {GROUP_SESSION_MAX}={highest}: no member can join",
@@ -232,8 +223,8 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
 def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
     told = context.broker_settings("auto.create.topics.enable")
     if not told:
-        yield _not_reported(context, "auto.create.topics.enable")
-    elif "true" in told.values():
+        raise _not_reported(context, "auto.create.topics.enable")
+    if "true" in told.values():
         yield warn(
             "auto.create.topics.enable=true: a misspelt topic is created with default "
             "replication, and a deleted one is recreated empty",
@@ -243,18 +234,24 @@ def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("topics are not created automatically")
 
 
-def _least(context: CheckContext, name: str) -> int | None:
-    return min(_numbers(context, name), default=None)
+class UntoldError(Exception):
+    """What a check would judge is not known."""
+
+
+def _least(context: CheckContext, name: str) -> int:
+    if found := _numbers(context, name):
+        return min(found)
+    raise _not_reported(context, name)
 
 
 def _numbers(context: CheckContext, name: str) -> list[int]:
-    found = (number(text) for text in context.broker_settings(name).values())
+    found = map(number, context.broker_settings(name).values())
     return [each for each in found if each is not None]
 
 
-def _not_reported(context: CheckContext, name: str) -> CheckResult:
+def _not_reported(context: CheckContext, name: str) -> UntoldError:
     why = next((why for what, why in context.kafka.untold.items() if "of broker" in what), "")
-    return unknown(f"{name}: no broker returns it{why and ': '}{why}")
+    return UntoldError(f"{name}: no broker returns it{why and ': '}{why}")
 
 
 @check("topics", now=True)
