@@ -345,10 +345,6 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     ),
     "a transaction that nobody ends": (open_transaction, {"open-transactions"}),
     "a stranger in the group": (stranger, {"group-members"}),
-    "keys that Java puts elsewhere": (
-        setting(OUTPUT__PARTITIONER="consistent_random"),
-        {"partitioner"},
-    ),
     "a Redis whose certificate is not verified": (
         lambda one: nullcontext(
             {"DEDUP__REDIS_URL": f"rediss://127.0.0.1:{one.primary.port}/0?ssl_cert_reqs=none"}

@@ -71,7 +71,6 @@ PLACES = ("high_watermark", "last_stable", "last_stable_later", "committed")
 FOREIGN = {("in", number): replace(LOG, foreign="") for number in (0, 1)}
 FAULTS: list[tuple[str, Verdict, Change]] = [
     ("client-library", FAIL, with_process(librdkafka="2.13.2")),
-    ("client-library", WARN, with_process(librdkafka="2.15.0")),
     ("file-descriptors", FAIL, with_process(files_max=100)),
     ("file-descriptors", WARN, with_process(files_max=512)),
     ("bootstrap", WARN, with_kafka(bootstrap=(KAFKA.bootstrap[0], DEAD))),
@@ -151,7 +150,6 @@ FAULTS: list[tuple[str, Verdict, Change]] = [
     ("group-members", FAIL, with_group(members=(MEMBER, MEMBER))),
     ("group-members", FAIL, with_group(assignor="range")),
     ("group-members", FAIL, with_group(protocol="consumer")),
-    ("group-members", WARN, with_group(members=(replace(MEMBER, static_name=None),) * 3)),
     ("claim-store", FAIL, with_claims(problem="it refuses the configured user or password")),
     ("claim-version", FAIL, with_claims({"redis_version": "6.0.9"})),
     ("claim-permissions", FAIL, with_claims(refused=("hset: no",))),
@@ -237,14 +235,13 @@ def test_a_planted_fault_is_named_by_its_own_check_alone(check, verdict, change)
 
 
 def test_every_check_has_a_fault_that_it_names():
-    never = {"settings", "partitioner", "schema-registry", *ENCRYPTION}  # beside this table
+    never = {"settings", "schema-registry", *ENCRYPTION}  # beside this table
     assert {check.name for check in CHECKS} - {name for name, *_ in FAULTS} == never
 
 
 @pytest.mark.parametrize(
     ("check", "environ"),
     [
-        ("partitioner", {"HAPAX_OUTPUT__PARTITIONER": "consistent_random"}),
         (
             "transaction-timeout",
             {

@@ -2,8 +2,7 @@
 
 The producer is registered by then, so that no transaction of a process before this one is open for
 long. A partition is read from where its row ends, or from the start of the changelog where the row
-is of something else: another cluster, an input that was recreated, or a folder
-that is older than what compaction keeps of deleted entries.
+is of something else: another cluster, an input that was recreated, or what compaction forgot.
 """
 
 from __future__ import annotations

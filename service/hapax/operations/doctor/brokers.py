@@ -8,9 +8,6 @@ How safe a record is that was acknowledged to a writer with ``acks=all``, as thi
     3         2                    high     tolerates 1 broker being away
     3         3                    highest  tolerates 0: the first that is away stops writers
     5         3                    high     tolerates 2
-
-What lies between follows from the same two questions: on how many brokers is a record when it is
-acknowledged, at least, and how many may be away while records can still be written?
 """
 
 from __future__ import annotations
@@ -234,7 +231,7 @@ def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("topics are not created automatically")
 
 
-class UntoldError(Exception):
+class NotReportedError(Exception):
     """What a check would judge is not known."""
 
 
@@ -249,9 +246,9 @@ def _numbers(context: CheckContext, name: str) -> list[int]:
     return [each for each in found if each is not None]
 
 
-def _not_reported(context: CheckContext, name: str) -> UntoldError:
+def _not_reported(context: CheckContext, name: str) -> NotReportedError:
     why = next((why for what, why in context.kafka.untold.items() if "of broker" in what), "")
-    return UntoldError(f"{name}: no broker returns it{why and ': '}{why}")
+    return NotReportedError(f"{name}: no broker returns it{why and ': '}{why}")
 
 
 @check("topics", now=True)
@@ -323,19 +320,6 @@ def _counts(context: CheckContext) -> Iterator[CheckResult]:
         )
     elif counts:
         yield ok(f"{max(counts.values())} input partitions")
-
-
-@check("partitioner", needs="process")
-def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
-    chosen = context.settings.output.partitioner
-    if chosen == "murmur2":
-        yield ok("HAPAX_OUTPUT__PARTITIONER=murmur2: a key has the partition that Java gives it")
-    else:
-        yield warn(
-            f"HAPAX_OUTPUT__PARTITIONER={chosen}: Java producers put the same key elsewhere, so "
-            "that joins miss and order of a key holds for one of the two writers only",
-            "set HAPAX_OUTPUT__PARTITIONER=murmur2 unless nothing in Java writes or joins there",
-        )
 
 
 # -- How topics are set ------------------------------------------------------------------------

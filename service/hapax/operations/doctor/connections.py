@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 LIBRDKAFKA_MIN: Final = (2, 14)
 """docs/non-obvious.md: earlier ones lose or mix records."""
-LIBRDKAFKA_TRIED: Final = (2, 16)
 FILES_PER_BROKER, FILES_BESIDE = 8, 128
 FILES_USUAL = 1024
 KIP_447 = 3
@@ -43,10 +42,6 @@ def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     fix = "install confluent-kafka 2.16.1 or later"
     if version < LIBRDKAFKA_MIN:
         yield fail(f"librdkafka {found} loses or mixes records in rare cases", fix)
-    elif version < LIBRDKAFKA_TRIED:
-        yield warn(
-            f"librdkafka {found} is older than the version that this service was tested with", fix
-        )
     else:
         yield ok(f"librdkafka {found}")
 

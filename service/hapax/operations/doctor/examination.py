@@ -124,7 +124,7 @@ def _results(check: Check, context: CheckContext) -> list[CheckResult]:
         return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
         return list(check.judge(context)) or ([ok(check.sound)] if check.sound else [])
-    except brokers.UntoldError as error:
+    except brokers.NotReportedError as error:
         return [unknown(str(error))]
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
