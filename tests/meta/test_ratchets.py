@@ -18,7 +18,7 @@ from tests.meta.test_words import explanations, found, prose
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_800
 FILES_MAX = 240
-CODE_LINES_MAX = 40_007
+CODE_LINES_MAX = 40_008
 TEST_LINES_MAX = 83_600
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_167

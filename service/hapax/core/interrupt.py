@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
-
-
 _PROCESS: Final = os.getpid()
 
 
