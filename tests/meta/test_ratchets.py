@@ -18,8 +18,8 @@ from tests.meta.test_words import explanations, found, prose
 SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_800
 FILES_MAX = 240
-CODE_LINES_MAX = 40_008
-TEST_LINES_MAX = 83_600
+CODE_LINES_MAX = 40_010
+TEST_LINES_MAX = 83_610
 """Without tests/world, whose programs belong to other clients."""
 DOC_WORDS_MAX = 72_167
 """Without docs/world and performance.md, whose tables are made from a record."""

@@ -335,6 +335,15 @@ def test_what_brokers_and_redis_do_not_tell_is_neither_praised_nor_blamed():
     assert untold >= {"claim-eviction", "claim-persistence", "claim-memory", "claim-clock"}
 
 
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_a_limit_of_session_timeouts_that_is_not_reported_is_not_known_and_no_zero(end):
+    name = f"group.{end}.session.timeout.ms"
+    settings = {1: {key: value for key, value in BROKER.items() if key != name}}
+    found = judged(with_kafka(settings=settings)(healthy()))
+    (one,) = (one for one in found if one.check == "session-timeout")
+    assert (one.verdict, name in one.saw) == (Verdict.UNTOLD, True)
+
+
 def test_positions_that_are_not_known_are_not_praised():
     logs = {where: log for where, log in KAFKA.logs.items() if where[1] == 0}
     untold = {"offsets of broker 2": "LEADER_NOT_AVAILABLE: no"}

@@ -237,9 +237,8 @@ def _program(name: str, package: str, otherwise: str = "") -> Path:
 
 
 openssl = partial(_program, "openssl", "openssl")
-prometheus, promtool = (
-    partial(_program, name, "prometheus", _OF_A_RELEASE) for name in ("prometheus", "promtool")
-)
+prometheus = partial(_program, "prometheus", "prometheus", _OF_A_RELEASE)
+promtool = partial(_program, "promtool", "prometheus", _OF_A_RELEASE)
 
 
 @cache  # where it cannot be done, once is enough

@@ -45,8 +45,10 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     def encode(data: Any) -> bytes:
         plain = msgspec.to_builtins(data, builtin_types=(Decimal,), enc_hook=_base)
         validate(plain)
-        require_finite(plain)
-        return prefix + text(plain)
+        written = text(plain)
+        if any(sign in written for sign in (b"null", b"NaN", b"Infinity")):
+            require_finite(plain)
+        return prefix + written
 
     return encode
 

@@ -162,8 +162,7 @@ def _run_worker(shared: Shared, stack: ExitStack) -> None:
     worker = parts.worker(
         shared, stack, source, transaction, claims, (isolation, transformer), keyed
     )
-    # What the start left lives permanently: keep it out of every later garbage collection (the
-    # first full one took 20 to 60 ms out of a batch).
+    # What the start left is permanent: the first full collection took 20 to 60 ms out of a batch.
     gc.freeze()
     # A batch keeps its objects until the commit: collections after each 700 took 0.65 of 5.2 s.
     gc.set_threshold(50_000)

@@ -176,11 +176,11 @@ def _gather(
         except NO_TEXT:  # it is not one of ours
             continue
         for name, said in headers or ():
-            if name == SOURCE and said and said.startswith(place):
-                digits = said[len(place) :]
-                if digits.isdigit():
-                    piece.source = max(piece.source, at := int(digits))
-                    piece.deleted += [(at, entry)] if value is None else ()
+            if name == SOURCE and said and said.startswith(place) and said[len(place) :].isdigit():
+                at = int(said[len(place) :])
+                piece.source = max(piece.source, at)
+                if value is None:
+                    piece.deleted.append((at, entry))
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
             elif name == APP and said:

@@ -36,7 +36,7 @@ from hapax.processing.retry_later import create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hapax.cluster.cluster_state import Topic
     from hapax.operations.doctor.check import CheckContext, CheckResult
@@ -107,7 +107,7 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
 
 @check("transaction-timeout", at="outputs")
 def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
-    allowed = _least(context, "transaction.max.timeout.ms")
+    allowed = _limit(context, "transaction.max.timeout.ms")
     ours = context.settings.transaction.timeout_ms
     if ours > allowed:
         yield fail(
@@ -159,7 +159,7 @@ _offsets_log = check("offsets-log")(
 
 @check("transactional-id-expiry", at="outputs")
 def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
-    kept_ms = _least(context, "transactional.id.expiration.ms")
+    kept_ms = _limit(context, "transactional.id.expiration.ms")
     if kept_ms < HOUR_MS:
         yield warn(
             f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
@@ -172,7 +172,7 @@ def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
 
 @check("offsets-retention")
 def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
-    kept = _least(context, "offsets.retention.minutes")
+    kept = _limit(context, "offsets.retention.minutes")
     if kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
             f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses "
@@ -204,8 +204,8 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
     if context.settings.group.protocol == "consumer":
         yield ok("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
         return
-    highest = _least(context, GROUP_SESSION_MAX)
-    lowest = max(_numbers(context, GROUP_SESSION_MIN), default=0)
+    lowest = _limit(context, GROUP_SESSION_MIN, of=max)
+    highest = _limit(context, GROUP_SESSION_MAX)
     if not lowest <= ours <= highest:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
@@ -235,9 +235,9 @@ class NotReportedError(Exception):
     """What a check would judge is not known."""
 
 
-def _least(context: CheckContext, name: str) -> int:
+def _limit(context: CheckContext, name: str, of: Callable[[list[int]], int] = min) -> int:
     if found := _numbers(context, name):
-        return min(found)
+        return of(found)
     raise _not_reported(context, name)
 
 
