@@ -79,6 +79,24 @@ static int needs_failures(const rd_kafka_conf_t *conf) {
   return p_rd_kafka_conf_get(conf, "transactional.id", NULL, &size) || size <= 1;
 }
 
+/* That a partition is no longer in its topic comes between its records, as an error for a callback. That of
+ * confluent-kafka aborts the process outside of a call of its own; the client's log says the same. */
+__thread int intake_takes;
+static error_cb_f report_error;
+
+static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque) {
+  if (!intake_takes) report_error(rk, error, reason, opaque);
+}
+
+static void guard_errors(rd_kafka_conf_t *conf) {
+  char place[32];
+  size_t size = sizeof place;
+  void *found = NULL;
+  if (p_rd_kafka_conf_get(conf, "error_cb", place, &size) || sscanf(place, "%p", &found) != 1 || !found) return;
+  report_error = (error_cb_f)found; /* one function for all clients */
+  p_rd_kafka_conf_set_error_cb(conf, on_error);
+}
+
 static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, void *opaque, char *text, size_t size) {
   (void)opaque, (void)text, (void)size;
   client_drop(captured); /* one that was built before is not this one, even if this fails */
@@ -101,6 +119,7 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
       p_rd_kafka_interceptor_add_on_broker_state_change(rk, INTERCEPTOR, requests_state, &client->requests))
     return RD_KAFKA_RESP_ERR__FAIL;
   client_hold(captured = client);
+  guard_errors((rd_kafka_conf_t *)conf); /* the client's own: there is no call for it once one is made */
   return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 

@@ -12,6 +12,8 @@
 
 struct records;
 
+extern __thread int intake_takes; /* whether this thread takes records, in no call of confluent-kafka */
+
 #define TOPICS_MAX 64
 #define FAILURES_KEPT 16
 

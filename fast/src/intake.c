@@ -2,7 +2,7 @@
  *
  * Each partition's queue is routed to a queue of ours. Rebalances, errors, logs and statistics stay
  * in the consumer's own queue, which confluent-kafka serves: its callbacks need a state of the thread
- * that only its own calls set, so serving that queue here would abort the process.
+ * that only its own calls set, so serving that queue here would abort the process (client.c: the one error that is not in it).
  *
  * librdkafka keeps a partition marked as "routed by the application" but resets the route itself when
  * the partition is unassigned and assigned again. Its records then pile up unseen. `lost` finds that:
@@ -135,6 +135,7 @@ static PyObject *intake_take(intake_t *intake, PyObject *args) {
   rd_kafka_queue_t *queue = intake->client->queue;
   ssize_t count;
   Py_BEGIN_ALLOW_THREADS;
+  intake_takes = 1;
   count = p_rd_kafka_consume_batch_queue(queue, 0, intake->messages, (size_t)max);
   if (count <= 0 && wait_ms > 0) {
     /* For a full batch librdkafka waits all of its time; for one message only until it is there. */
@@ -144,6 +145,7 @@ static PyObject *intake_take(intake_t *intake, PyObject *args) {
       if (more > 0) count += more;
     }
   }
+  intake_takes = 0;
   Py_END_ALLOW_THREADS;
   if (count <= 0) Py_RETURN_NONE;
   return (PyObject *)records_new(intake->client, (PyObject *)intake, &intake->chain, intake->messages, count);

@@ -46,6 +46,7 @@ typedef struct rd_kafka_message_s {
   void *_private;
 } rd_kafka_message_t;
 
+typedef void (*error_cb_f)(rd_kafka_t *, int, const char *, void *);
 typedef rd_kafka_resp_err_t (*on_new_f)(rd_kafka_t *, const rd_kafka_conf_t *, void *, char *, size_t);
 typedef rd_kafka_resp_err_t (*on_destroy_f)(rd_kafka_t *, void *);
 typedef rd_kafka_resp_err_t (*on_acknowledgement_f)(rd_kafka_t *, rd_kafka_message_t *, void *);
@@ -88,6 +89,7 @@ typedef rd_kafka_resp_err_t (*on_broker_state_change_f)(rd_kafka_t *, int32_t, c
   F(rd_kafka_topic_name, const char *, (const rd_kafka_topic_t *))                                                 \
   F(rd_kafka_err2str, const char *, (rd_kafka_resp_err_t))                                                         \
   F(rd_kafka_conf_get, int, (const rd_kafka_conf_t *, const char *, char *, size_t *))                              \
+  F(rd_kafka_conf_set_error_cb, void, (rd_kafka_conf_t *, error_cb_f))                                             \
   F(rd_kafka_conf_interceptor_add_on_new, rd_kafka_resp_err_t,                                                     \
     (rd_kafka_conf_t *, const char *, on_new_f, void *))                                                           \
   F(rd_kafka_interceptor_add_on_destroy, rd_kafka_resp_err_t, (rd_kafka_t *, const char *, on_destroy_f, void *))  \

@@ -9,6 +9,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING
 
+from hapax.core.interrupt import raise_ctrl_c
 from hapax.core.working_folder import import_from_here
 from hapax.telemetry.line_queue import flush_lines, write_within
 
@@ -36,6 +37,8 @@ def main() -> None:
         _end(_run())
     from hapax.commands.tree import app
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, raise_ctrl_c)
     try:
         app()
     except SystemExit as leaving:

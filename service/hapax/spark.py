@@ -18,7 +18,7 @@ import atexit
 import logging
 import os
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["HapaxSink", "connector_jars", "refresh_marker", "register", "set_marker"]
 
 _log = logging.getLogger("hapax.sink")
+_desks = ExitStack()
+close_desks = atexit.register(_desks.close)  # for a process that leaves by os._exit
 _NONE = "_"
 _OF_RECORDS = "DEDUP__ TRANSFORM DEAD_LETTER__ INPUT__FORMAT INPUT__END OUTPUT__FORMAT REGISTRY__"
 _OF_SERVICE = "ENGINE SPARK__MASTER SPARK__DATAFRAME SPARK__CHECKPOINT"
@@ -97,7 +99,7 @@ def _desk(session: SparkSession) -> DeskAddress | None:
         desk = JobDesk(session.sparkContext)
     except (PySparkException, OSError):
         return None
-    atexit.register(desk.close)
+    _desks.callback(desk.close)
     return desk.address
 
 

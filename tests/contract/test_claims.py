@@ -97,28 +97,6 @@ def test_topic_partition_and_offset_all_count(store, other):
     assert store.claim([b"x"], [other], {}) == {0: Coordinates("orders", 1, 5)}
 
 
-def test_ids_that_repeat_in_one_batch_belong_to_the_first(store):
-    twins = [b"x", b"y", b"x", b"x"]
-    first = Coordinates("orders", 0, 0)
-    for _ in range(2):
-        assert store.claim(twins, records(4), {}) == {2: first, 3: first}
-
-
-def test_a_replay_inherits_the_claim_of_the_record_it_names(store):
-    original = records(1, at=5)
-    store.claim([b"x"], original, {})
-    replay = records(2, topic="dead", at=70)
-    assert store.claim([b"w", b"x"], replay, {1: original[0].coordinates}) == {}
-    assert store.claim([b"w", b"x"], replay, {}) == {1: original[0].coordinates}
-
-
-def test_a_replay_that_comes_first_claims_for_the_original(store):
-    original = Coordinates("orders", 0, 5)
-    store.claim([b"x"], records(1, topic="dead"), {0: original})
-    assert store.claim([b"x"], records(1, at=5), {}) == {}
-    assert store.claim([b"x"], records(1, at=6), {}) == {0: original}
-
-
 def test_a_batch_without_ids_claims_nothing_and_numbers_that_differ_are_refused(store):
     assert store.claim([], [], {}) == {}
     with pytest.raises(ValueError, match="1 ids for 2 records"):

@@ -31,13 +31,6 @@ def test_a_sound_server_has_no_problems(server):
     assert bare(server.url).check() == Preflight([], [])
 
 
-def test_an_eviction_policy_that_forgets_claims_is_refused(server):
-    admin(server).config_set("maxmemory-policy", "allkeys-lru")
-    [problem] = bare(server.url).check().problems
-    assert "allkeys-lru" in problem
-    assert "noeviction" in problem
-
-
 def user(server: Redis, *rules: str) -> RedisClaims:
     tell(server, "ACL", "SETUSER", "hapax", "reset", "on", ">s3cret", *rules)
     return bare(f"redis://hapax:s3cret@127.0.0.1:{server.port}/0")

@@ -218,14 +218,6 @@ def test_what_was_aborted_is_taken_and_sent_again_and_nothing_of_it_is_visible(n
     assert [each.value for each in native.outputs()] == HUNDRED
 
 
-def test_a_message_that_the_broker_refuses_leaves_nothing(native):
-    batch = ready(native, b"a", b"b")
-    with pytest.raises(BatchAbortedError):  # noqa: PT012 - which call says so is open
-        send(native, batch, [UNCHANGED, (Output(b"x" * (BYTES_MAX // 2 + 1000)),)])
-        commit(native, batch)
-    assert (native.outputs(), native.committed()) == ([], {})
-
-
 @pytest.mark.parametrize("is_looking", [True, False])
 def test_a_route_that_was_reset_is_found_and_its_records_arrive(native, monkeypatch, *, is_looking):
     """The client resets it where a partition is unassigned and assigned again.

@@ -11,7 +11,6 @@ from tests.kit.spark_ranges import Application, taken
 from tests.kit.topics import Given, produce
 
 LIVE = metadata(3, "member-1")
-INTAKES_MAX = 100
 
 
 @pytest.fixture

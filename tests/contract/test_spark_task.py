@@ -191,14 +191,6 @@ def test_where_latest_begins_is_committed_by_the_driver_before_anything_is_plann
     assert app.values() == UPPER[3:5]
 
 
-def test_poison_becomes_a_dead_letter_in_the_same_range(app):
-    write(app, b"a", b"boom", b"c")
-    report = app.run(app.plan(app.member()))
-    assert (app.values(), app.letters()) == ([b"A", b"C"], [b"boom"])
-    ((coordinates, failure),) = report.settled[0].dead_letter_examples
-    assert (str(coordinates), failure.reason) == (f"{app.input}/0/1", "ValueError")
-
-
 def test_a_twin_of_an_earlier_range_has_no_output(app, redis_url):
     settings = {"HAPAX_DEDUP__REDIS_URL": redis_url, "HAPAX_DEDUP__ID": "header:id"}
     given = [Given(b"a", headers=(("id", b"1"),)), Given(b"b", headers=(("id", b"2"),))]

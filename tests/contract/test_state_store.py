@@ -15,6 +15,7 @@ import pytest
 
 from hapax import state_store
 from hapax.core import errors
+from hapax.core.offset_commit import CommittedMetadata
 from hapax.core.record_path import Batch
 from hapax.core.records import TopicPartition
 from hapax.engines import state_restore
@@ -306,9 +307,9 @@ def test_a_store_that_is_behind_takes_the_tail_alone(lmdb, log):
         StatePosition(("cluster", "input", "recreated"), 2, 2, 4, time.time()),
         StatePosition(IDS, 2, 2, 1, time.time() - 43_200.0),
         StatePosition(IDS, 9, 4, 4, time.time()),
-        StatePosition(IDS, 2, 5, 1, time.time()),
+        StatePosition(IDS, 9, 5, 4, time.time()),
     ],
-    ids=["cluster", "input", "changelog", "old", "ahead", "cut"],
+    ids=["cluster", "input", "changelog", "old", "ahead", "ahead of both logs"],
 )
 def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log, row):
     stale = prefix_of(3, b"stale") + b"n"
@@ -319,12 +320,15 @@ def test_a_store_of_something_else_is_dropped_and_read_from_the_start(lmdb, log,
     assert log.read_from == [0]
 
 
-def test_a_changelog_that_was_recreated_is_not_taken_for_all_that_was_kept(lmdb, log):
-    recreated = StatePosition(("cluster", "input", "recreated"), 2, 2, 1, time.time())
-    lmdb.restore({A: b"1"}, {WHERE: recreated})
-    with pytest.raises(errors.PositionLostError, match="was deleted and recreated"):
+@pytest.mark.parametrize(
+    ("of", "end"), [(("cluster", "input", "recreated"), 2), (IDS, 5)], ids=["recreated", "cut"]
+)
+def test_a_changelog_that_has_lost_changes_is_not_taken_for_all_that_was_kept(lmdb, log, of, end):
+    row = StatePosition(of, 2, end, 1, time.time())
+    lmdb.restore({A: b"1"}, {WHERE: row})
+    with pytest.raises(errors.PositionLostError, match="deleted and recreated, or has lost its"):
         brought(lmdb, log, 4)
-    assert lmdb.row(WHERE) == recreated
+    assert lmdb.row(WHERE) == row
 
 
 def test_a_tail_that_was_deleted_from_the_changelog_is_not_skipped(lmdb, log):
@@ -374,7 +378,11 @@ class Group(SimpleNamespace):
     """A source of which partitions are held, and where the group is."""
 
     def __init__(self, **committed: int) -> None:
-        super().__init__(held=set(), at={("orders", int(n[1:])): o for n, o in committed.items()})
+        super().__init__(
+            held=set(),
+            changelog_id=None,
+            at={("orders", int(n[1:])): o for n, o in committed.items()},
+        )
 
     def assignment(self) -> set[TopicPartition]:
         return set(self.at)
@@ -384,6 +392,9 @@ class Group(SimpleNamespace):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return {where: self.at.get(where) for where in partitions}
+
+    def beside(self, _where: TopicPartition) -> CommittedMetadata:
+        return CommittedMetadata(changelog_id=self.changelog_id)
 
     def hold(self, where: TopicPartition, why: str, *, held: bool) -> None:
         (self.held.add if held else self.held.discard)(where)
@@ -480,6 +491,16 @@ def test_a_changelog_that_is_recreated_while_a_process_runs_stops_it(lmdb, log, 
     with pytest.raises(errors.StopError, match="deleted and recreated"):
         reaches(lambda: settled(hold, Group(p3=4)) and False, 10)
     assert hold.close()
+
+
+def test_a_changelog_that_was_recreated_is_known_without_a_folder(waiting):
+    group = Group(p3=4)
+    for group.changelog_id in ("None", IDS[-1], "recreated"):
+        waiting.forget([WHERE])
+        if group.changelog_id != "recreated":
+            assert reaches(lambda: settled(waiting, group), 10)
+    with pytest.raises(errors.PositionLostError, match="was deleted and recreated"):
+        settled(waiting, group)
 
 
 def test_a_group_that_was_moved_back_stops_the_process(waiting):

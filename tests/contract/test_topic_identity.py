@@ -2,8 +2,7 @@
 group keeps beside its offsets."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
@@ -20,6 +19,7 @@ from tests.kit.waiting import await_
 
 TAKE_S = 60.0
 OTHER = "hapax topic=another-topic-0123456A"
+HASTE = '{"topic.metadata.propagation.max.ms": 1000}'
 TEN = [Given(b"%d" % number, partition=0) for number in range(10)]
 
 
@@ -41,11 +41,14 @@ class Topic:
     def write(self, records: list[Given]) -> None:
         produce(self.bootstrap, self.source, *records)
 
+    def delete(self) -> None:
+        self._admin.delete_topics([self.source], operation_timeout=30)[self.source].result(30)
+        await_(self._absent, 30, lambda: "still there")
+
     def make_again(self) -> None:
         """Delete the input and create it under the same name; the group has forgotten it."""
         before = self.id()
-        self._admin.delete_topics([self.source], operation_timeout=30)[self.source].result(30)
-        await_(self._absent, 30, lambda: "still there")
+        self.delete()
         self._sandbox.create_topic(self.source)
         assert self.id() != before
 
@@ -69,15 +72,9 @@ class Topic:
             place = TopicPartition(self.source, 0, offset, words)
             consumer.commit(offsets=[place], asynchronous=False)
 
-    @contextmanager
-    def _outside(self) -> Iterator[Consumer]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": self.app, "log_level": 0}
-        )
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+    def _outside(self) -> closing[Consumer]:
+        member = {"bootstrap.servers": self.bootstrap, "group.id": self.app, "log_level": 0}
+        return closing(Consumer(member))
 
     def _absent(self) -> bool:
         return self.source not in self._admin.list_topics(timeout=10).topics
@@ -129,6 +126,17 @@ def test_an_offset_without_an_id_is_accepted_and_the_next_commit_names_its_topic
     assert topic.committed() == (10, f"{topic.beside()} began=1")
 
 
+def test_a_topic_that_is_deleted_is_named_and_aborts_no_process_that_takes_native_records(topic):
+    pytest.importorskip("hapax_fast")
+    topic.write(TEN)
+    with topic.parts(HAPAX_KAFKA__PROPERTIES=HASTE, HAPAX_FAST="on") as parts:
+        process(parts, 10)
+        topic.delete()
+        with pytest.raises(PositionLostError, match=f"{topic.source}: the input topic was deleted"):
+            taken(parts.source)
+        assert parts.source._consumer.intake.arrivals(list, 10, 0.1) == ([], None)
+
+
 @pytest.mark.row("M1")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, protocol):
@@ -138,9 +146,7 @@ def test_no_record_of_a_topic_made_again_is_read_from_the_old_position(topic, pr
         topic.make_again()
         topic.write([*TEN, *TEN])
         try:
-            offsets = [
-                record.offset for batch in taken(parts.source, 20) for record in batch.records
-            ]
+            offsets = [one.offset for each in taken(parts.source, 20) for one in each.records]
         except PositionLostError as error:
             assert "next record is 10 of a topic that was deleted" in str(error)  # noqa: PT017
         else:
@@ -159,9 +165,8 @@ def app(application):
 
 
 def test_a_task_never_reads_from_an_offset_of_another_topic(app):
-    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-    consumer.commit(offsets=[TopicPartition(app.input, 0, 5, OTHER)], asynchronous=False)
-    consumer.close()
+    with closing(Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})) as consumer:
+        consumer.commit(offsets=[TopicPartition(app.input, 0, 5, OTHER)], asynchronous=False)
     report = app.run(app.plan(app.member()))
     assert isinstance(report.error, PositionLostError)
     assert "belongs to a topic that was deleted" in str(report.error)
@@ -172,8 +177,7 @@ def test_a_task_never_reads_from_an_offset_of_another_topic(app):
 def test_a_task_names_the_topic_of_its_offsets(app):
     report = app.run(app.plan(app.member()))
     assert report.outcome == RangeOutcome.DONE, report.error
-    consumer = Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})
-    (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
-    consumer.close()
+    with closing(Consumer({"bootstrap.servers": app.bootstrap, "group.id": app.app})) as consumer:
+        (found,) = consumer.committed([TopicPartition(app.input, 0)], 30)
     assert found.offset == 10
     assert str(found.metadata).startswith("hapax topic=")

@@ -127,12 +127,18 @@ def _defaults() -> str:
 _HEAD: Final = """\
 # API
 
-Public names, from their docstrings; further: [`RetryLater`](retries.md#later), [`State`](state.md),
-[publisher's errors](publish.md#stops). Other modules are internal: they may change in any version.
+Public names, from their docstrings. Other modules are internal: they may change in any version.
+Further: `HapaxSink`, `connector_jars` ([Spark](dataframes.md)); `Counter`, `Histogram`, `log`,
+`instance` ([transforms](transforms.md)); of the [publisher](publish.md#stops) `RecordRefusedError`,
+`SpoolDamagedError`, `SpoolDisagreesError`, `SpoolFailedError`, `SpoolFullError`, `SpoolMovedError`,
+`SpoolOwnedError`.
 """
 LINE_MAX: Final = 88
 SECTIONS: Final[dict[str, list[Any]]] = {
-    "hapax: what a transform needs": [hapax.Record, hapax.Output, hapax.Poison, hapax.Coordinates],
+    "hapax: what a transform needs": [
+        *(hapax.Record, hapax.Output, hapax.State, hapax.Poison, hapax.RetryLater),
+        hapax.Coordinates,
+    ],
     "hapax.context: what a transform logs and counts": [context.counter, context.histogram],
     "hapax.core.errors: what a test may meet": [
         HapaxError,
@@ -188,7 +194,8 @@ def _signature(tree: ast.ClassDef | ast.FunctionDef, member: Any) -> str:
     """Return how it is called; nothing for errors and enumerations, which users only meet."""
     if isinstance(tree, ast.FunctionDef):
         return _call(tree.name, tree)
-    if issubclass(member, BaseException | IntEnum):
+    met = issubclass(member, BaseException | IntEnum) and member is not hapax.RetryLater
+    if met or member is hapax.State:
         return ""
     for each in tree.body:
         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
@@ -229,6 +236,8 @@ def _members(tree: ast.ClassDef, member: type) -> Iterator[str]:
     for each in tree.body:
         if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
             continue
+        if ast.get_docstring(each) is None or (member, each.name) == (hapax.State, "end"):
+            continue  # overloads, and what ends a call
         plain = any(ast.unparse(one) == "property" for one in each.decorator_list)
         call = "" if plain else f"```py\n{_call(each.name, each)}\n```\n\n"
         text = _docstring(ast.get_docstring(each))

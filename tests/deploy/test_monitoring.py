@@ -210,12 +210,6 @@ def test_what_annotations_and_variables_name_exists():
     assert [found for expression in others for found in complaints(expression, known)] == []
 
 
-def test_there_is_a_row_for_each_side_of_a_pipeline():
-    assert [one["title"] for one in DASHBOARD["panels"] if one["type"] == "row"] == [
-        *("Health", "Throughput", "Latency", "Transactions", "Claims", "Partitions", "Spark")
-    ]
-
-
 def test_panels_have_ids_of_their_own_and_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -64,7 +64,7 @@ THRESHOLDS: Final = {
     "retentionUsedShare": "clamp_min(hapax_retention_margin_seconds, 0))\n          ) > @\n",
     "abortShare": "(increase(hapax_transactions_total[5m])) > @\n",
     "hangingTransactionSeconds": "(hapax_open_transaction_seconds) > @\n",
-    "deadLetters": "increase(hapax_records_dead_lettered_total[15m]) > 0\n          ) > @\n",
+    "deadLetters": "dead_lettered_total[1d] offset 15m) > 0\n          ) > @\n",
     "restarts": "changes(process_start_time_seconds[15m]) > @\n",
     "rebalances": 'increase(hapax_rebalances_total{kind="assigned"}[15m]) > @\n',
     "tasksLost": "increase(hapax_tasks_lost_total[15m]) > @\n",

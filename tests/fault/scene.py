@@ -10,7 +10,7 @@ from typing import Self
 
 from hapax.sandbox import Sandbox
 from hapax.sandbox.processes import LOOPBACK, ManagedProcess, Ports
-from hapax.sandbox.servers import driver_properties
+from hapax.sandbox.servers import executor_properties
 from tests.fault.checking.judge import Topics
 from tests.fault.cluster import Cluster
 from tests.fault.feeding.feed import Feeder
@@ -166,7 +166,7 @@ class Stage:
     def _properties(self, instance: str) -> str:
         """Return Spark's properties of a driver; the first one's executors come by the door."""
         door = self.door.properties if instance == PROXIED else {}
-        return json.dumps(driver_properties() | door)
+        return json.dumps(executor_properties() | door)
 
     @property
     def guests(self) -> list[Member]:

@@ -28,7 +28,7 @@ from tests.fault.scene import Scene
 from tests.fault.striking import strikes
 from tests.fault.striking.crash import POINTS
 from tests.fault.striking.strikes_requests import INVALID_PRODUCER_EPOCH
-from tests.fault.versions import BEGIN, END, PAGE, Row, write_table
+from tests.fault.versions import BEGIN, END, Row, write_table
 from tests.fault.watching.monitor import Progress
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.proof import at_length
@@ -319,16 +319,3 @@ def test_the_table_replaces_what_stands_between_the_marks_and_nothing_else(tmp_p
     assert "| Kafka 3.9.2 | 3.9.2 | 7.0.15 | 3.11.7 | 2.16.1 | 4 | 12,345 | none |" in text
     assert "| 10 | lost 2 |" in text
     assert "| Valkey 8 | not run: no apt-get |" in text
-
-
-def test_a_page_without_marks_is_not_written(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("no marks\n")
-    with pytest.raises(SystemExit, match="no marks"):
-        write_table(page, [])
-    assert page.read_text() == "no marks\n"
-
-
-def test_the_page_of_versions_has_the_marks():
-    assert BEGIN in PAGE.read_text()
-    assert END in PAGE.read_text()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hapax.sandbox import Sandbox, machine
-from hapax.sandbox.servers import driver_properties
+from hapax.sandbox.servers import executor_properties
 from tests.kit.at_work import QUICK, at_work, await_told, event, numbers, values
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -264,7 +264,7 @@ def test_an_executor_whose_disk_is_full_leaves_its_ranges_to_the_other(tmp_path,
             partitions=4,
             kind=SparkProcess,
             SPARK__MASTER=sandbox.spark.url,
-            SPARK__PROPERTIES=json.dumps(driver_properties()),
+            SPARK__PROPERTIES=json.dumps(executor_properties()),
             SPARK__EXECUTOR_TIMEOUT="240s",
             TRANSFORM="tests.kit.orders:slow",
             **QUICK,

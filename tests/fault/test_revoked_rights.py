@@ -7,7 +7,7 @@ import pytest
 from hapax.cluster.cluster_state import Right
 from hapax.sandbox import Sandbox
 from tests.kit.at_work import QUICK, at_work, await_exit, numbers, refused, untouched, values
-from tests.kit.guarded import GUARDED, WholeGuard, tokens_of
+from tests.kit.guarded import GUARDED, WholeGuard, tokens_of, withdraw
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.waiting import await_
@@ -65,7 +65,7 @@ def test_a_worker_whose_right_is_revoked_says_so_and_goes_on_exactly_once_after_
     right = needed(route)[which]
     route.write(*numbers(range(3000)))
     worker = at_work(route.worker(), 2)
-    revoked = rights.withdraw(USER, right)
+    revoked = withdraw(rights, USER, right)
     await_exit(worker, 1, "not allowed", right.reason)
     (done,) = route.committed().values()
     assert done is not None
@@ -108,6 +108,6 @@ def test_control_without_rights_or_with_another_password_nothing_starts(route, r
         route.worker(KAFKA__SECURITY__PASSWORD=ANOTHER), 3, "no broker answered", "credentials"
     )
     for right in needed(route).values():
-        assert rights.withdraw(USER, right) == 1
+        assert withdraw(rights, USER, right) == 1
     refused(route, 3, route.source, route.target, "may not be read")
     assert untouched(route)

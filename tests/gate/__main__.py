@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=float, default=20.0, help="of deep, full and soak")
     parser.add_argument("--runs", type=int, default=admission.RUNS_MIN, help="of soak")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()  # make soak names the tests last
 
 
 def _test(_minutes: float) -> list[Outcome]:

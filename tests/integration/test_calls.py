@@ -103,32 +103,6 @@ def test_calls_of_one_key_never_overlap_and_those_of_several_do(stamped, stamps,
     assert 1 < stamps.together_most() <= int(EVERY_FORM[form][1])
 
 
-@pytest.mark.parametrize("form", ["threads", "coroutine"])
-@pytest.mark.parametrize(("key", "order"), [(b"key", "none"), (None, "key")])
-def test_records_that_no_key_orders_are_called_at_once_and_outputs_keep_their_order(
-    stamped, stamps, form, key, order
-):
-    """One key alone: in series it would have no overlaps."""
-    stamped.write(*(Given(b"%d" % number, key, partition=0) for number in range(200)))
-    stamped.run_to_end(**given(form), CALL__ORDER=order)
-    assert sorted(int(each.value or b"") for each in stamped.outputs()) == list(range(200))
-    assert in_order(stamped.outputs())
-    assert len(stamps.called()) == len(set(stamps.called())) == 200
-    assert stamps.together_most() > 4
-
-
-def test_a_list_has_at_most_so_many_records_and_those_of_a_key_in_input_order(stamped, stamps):
-    stamped.write(*keyed())
-    stamped.run_to_end(**given("list"))
-    assert 1 < max([len(call.places) for call in stamps.calls()]) <= 32
-    by_key: dict[str, list[int]] = {}
-    for call in stamps.calls():
-        for key, (_partition, offset) in zip(call.keys, call.places, strict=True):
-            by_key.setdefault(key, []).append(offset)
-    assert len(by_key) == KEYS
-    assert all(offsets == sorted(offsets) for offsets in by_key.values())
-
-
 @pytest.mark.parametrize("form", OPENED)
 def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(stamped, stamps, form):
     stamped.write(*keyed(100))
@@ -139,25 +113,6 @@ def test_what_a_form_needs_is_opened_once_and_closed_after_the_last_call(stamped
     assert (stamps.times("setup"), stamps.times("teardown")) == (1, 1)
     words = [line.split(" ")[2] for line in stamps.path.read_text().splitlines()]
     assert (words[0], words[-1]) == ("setup", "teardown")
-
-
-def test_in_a_list_only_the_record_in_whose_place_an_error_is_becomes_a_dead_letter(
-    stamped, stamps
-):
-    wrong = {7, 300, 301}
-    records = keyed()
-    for number in wrong:
-        records[number] = records[number]._replace(headers=(("raise", b""),))
-    stamped.write(*records)
-    stamped.run_to_end(**given("list"))
-    assert {int(each.value or b"") for each in stamped.dead()} == wrong
-    assert {header(each, "hapax-error") for each in stamped.dead()} == {
-        "ValueError: the record says so"
-    }
-    assert len(stamped.outputs()) == RECORDS - len(wrong)
-    assert in_order(stamped.outputs())
-    once = [place for place in set(stamps.called()) if stamps.called().count(place) == 1]
-    assert len(once) >= RECORDS - len(wrong), "a sound answer is kept"
 
 
 def test_a_record_has_the_id_of_its_event_or_its_own_coordinates(stamped):
@@ -458,11 +413,4 @@ of_ten = a_route(*TEN)
 @pytest.mark.parametrize("name", ["of_two", "of_none", "generator"])
 def test_a_function_of_another_shape_leaves_with_2_before_anything_is_read(of_ten, name):
     refused(of_ten, 2, "HAPAX_TRANSFORM", name, TRANSFORM=f"{MODULE}:{name}")
-    assert untouched(of_ten)
-
-
-@pytest.mark.parametrize("name", ["Unready", "UnreadyClient", "never_opened"])
-def test_a_setup_that_raises_leaves_with_2_before_anything_is_read(of_ten, name):
-    words = ["HAPAX_TRANSFORM", "ConnectionError: the model is away"]
-    refused(of_ten, 2, *words, TRANSFORM=f"{MODULE}:{name}")
     assert untouched(of_ten)

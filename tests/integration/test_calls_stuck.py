@@ -191,13 +191,6 @@ def test_a_call_that_hangs_ends_with_8_and_names_the_record(killing, culprit, in
     assert "did not return within 1 s" in judge(killing, culprit)
 
 
-def test_without_a_dead_letter_topic_the_culprit_stops_the_service_with_5(killing):
-    write(killing, b"segfault", 0)
-    codes, workers = supervise(killing, starts_max=2, DEAD_LETTER__TOPIC=None)
-    assert codes == [-signal.SIGSEGV, 5]
-    assert "HAPAX_DEAD_LETTER__TOPIC" in workers[-1].text()
-
-
 # -- Whose attempt it is: outages, pauses, kills from outside, and a loop that is held ------
 
 OUTAGE = {

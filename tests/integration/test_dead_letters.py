@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from hapax.core.errors import DuplicateInstanceError
 from hapax.core.records import Headers, Message, Record
@@ -17,7 +17,7 @@ from hapax.processing.dead_letters import dead_letter
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit.managed_process import WorkerProcess
-from tests.kit.mirrors import a_mirror, an_other_cluster
+from tests.kit.mirrors import an_other_cluster
 from tests.kit.native import Raw, RawProducer
 from tests.kit.night import Desk, ran, settle
 from tests.kit.orders import told
@@ -25,7 +25,7 @@ from tests.kit.pipeline_under_test import Done, PipelineUnderTest, header, value
 from tests.kit.routes import a_route
 from tests.kit.secured import INSTANCE, login, needed
 from tests.kit.spark_process import SparkProcess
-from tests.kit.topics import Given, configure, produce, produce_open, read_back
+from tests.kit.topics import Given, produce, produce_open, read_back
 
 # -- Outputs that a topic refuses for their key, their timestamp or their name: judged together.
 
@@ -36,7 +36,6 @@ COMPACT = {"cleanup.policy": "compact"}
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 AT_ONCE: dict[str, Any] = {"DEAD_LETTER__RATE_MAX": "1", "TRANSACTION__RECORDS_MAX": "100"}
 other = an_other_cluster()
-mirror = a_mirror()
 
 at_once = a_route(created=False, **AT_ONCE)
 
@@ -164,18 +163,6 @@ def test_a_task_of_spark_judges_in_the_same_way(route_of):
     ]
     assert len(route.dead()) == sum(map(ill, range(RECORDS)))
     assert all("message.timestamp.after.max.ms" in error for error in errors(route))
-
-
-def test_a_mirror_judges_in_the_same_way(mirror):
-    admin = AdminClient({"bootstrap.servers": mirror.bootstrap})
-    configure(admin, ResourceType.TOPIC, [mirror.source], ANY_TIME)
-    now_ms = int(time.time() * 1000)
-    times = [now_ms * (1000 if ill(number) else 1) for number in range(RECORDS)]
-    mirror.write(*(Given(b"v", partition=0, timestamp_ms=each) for each in times))
-    worker = mirror.run_to_end(DEAD_LETTER__RATE_MAX="1")
-    assert len(mirror.dead()) == sum(map(ill, range(RECORDS)))
-    assert len(mirror.outputs()) == RECORDS - len(mirror.dead())
-    assert len(worker.lines("batch_aborted")) <= RECORDS // 20
 
 
 @pytest.fixture(scope="module")

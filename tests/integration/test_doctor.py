@@ -327,8 +327,6 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
         topic("OUTPUT__TOPIC", unclean__leader__election__enable="true"),
         {"unclean-election"},
     ),
-    "a sync for every record": (topic("OUTPUT__TOPIC", flush__messages="1"), {"flush"}),
-    "an output with fewer partitions": (topic("OUTPUT__TOPIC", 1), {"partition-counts"}),
     "a compacted input": (topic("INPUT__TOPICS", cleanup__policy="compact,delete"), {"compaction"}),
     "an input that is cut off by size": (
         topic("INPUT__TOPICS", retention__bytes="1000000"),
@@ -347,10 +345,6 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     ),
     "a transaction that nobody ends": (open_transaction, {"open-transactions"}),
     "a stranger in the group": (stranger, {"group-members"}),
-    "keys that Java puts elsewhere": (
-        setting(OUTPUT__PARTITIONER="consistent_random"),
-        {"partitioner"},
-    ),
     "a Redis whose certificate is not verified": (
         lambda one: nullcontext(
             {"DEDUP__REDIS_URL": f"rediss://127.0.0.1:{one.primary.port}/0?ssl_cert_reqs=none"}

@@ -17,6 +17,7 @@ from hapax.sandbox import Sandbox
 from hapax.sandbox.guard import Authority
 from tests.kit.at_work import await_exit
 from tests.kit.commands import kafka_configs, run_captured
+from tests.kit.guarded import withdraw
 from tests.kit.mirrors import Mirror, given
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.secured import INSTANCE, login, needed, settings_of
@@ -124,7 +125,7 @@ def test_between_two_clusters_the_rights_of_each_are_enough_and_what_is_missing_
     groups, others = _parted(tuple(rights), "GROUP")
     withdrawn = [one for one in others if (one.resource, one.operation) != ("TOPIC", "WRITE")]
     for missing in (withdrawn, groups):  # without the group's an id in use would not be tried out
-        guarded.rights.withdraw(user, *missing)
+        withdraw(guarded.rights, user, *missing)
         await_(partial(_all_named, mirror, missing), PATIENCE_S, lambda: str(rights_seen(mirror)))
 
 

@@ -226,12 +226,6 @@ def test_offsets_and_lag_are_told_by_partition_in_records_and_in_time(two_partit
     assert "60m" in table or "1h" in table
 
 
-def test_a_topic_that_is_not_there_is_named(two_partitions):
-    done = Desk(two_partitions, INPUT__TOPICS="no-such-topic").type("offsets")
-    assert done.exit_code == 3
-    assert done.stderr == "topic no-such-topic does not exist or may not be read\n"
-
-
 def test_a_watch_looks_again_and_ctrl_c_ends_it_cleanly(two_partitions):
     desk = Desk(two_partitions)
     command = [sys.executable, "-m", "hapax", "offsets", "--watch", "--interval", "200ms", "--json"]

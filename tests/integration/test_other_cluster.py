@@ -15,7 +15,7 @@ from hapax.core.ports import silent
 from hapax.core.records import Record
 from hapax.operations.offsets import translated
 from hapax.settings import load_settings
-from tests.kit.at_work import QUICK, at_work, await_exit, await_told, delete_topic, refused
+from tests.kit.at_work import QUICK, at_work, await_exit, delete_topic, refused
 from tests.kit.mirrors import Mirror, a_mirror, an_other_cluster, given
 from tests.kit.night import Desk
 from tests.kit.topics import (
@@ -288,25 +288,6 @@ def test_without_the_other_cluster_the_app_stops_with_6_until_its_progress_is_se
 
 
 @pytest.mark.long
-def test_a_lane_that_cannot_be_opened_says_so_once_a_minute_and_goes_on_when_it_can(mirror):
-    mirror.write(*given(30))
-    worker = at_work(mirror.worker("w-0", **QUICK))
-    (broker,) = mirror.other.kafka.brokers
-    broker.pause()
-    try:
-        mirror.write(*given(30))
-        await_told(worker, "lane_open_retried", within_s=90)
-    finally:
-        broker.resume()
-    mirror.await_all(90)
-    assert worker.terminate() == 0, worker.text()
-    told = worker.lines("lane_open_retried")
-    places = [str(line["partition"]) for line in told]
-    assert sorted(set(places)) == sorted(places), "one line a minute for each partition"
-    assert mirror.anomalies() == []
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("struck", ["recreated", "cut off"])
 def test_an_input_topic_that_is_struck_while_it_is_mirrored_stops_with_6(mirror, struck):
     mirror.write(*given(30))
@@ -410,14 +391,6 @@ def test_a_group_that_is_ahead_of_the_mirror_is_not_translated(mirror):
 
 def source(record: Record) -> bytes | None:
     return dict(record.headers)[SOURCE]
-
-
-def test_an_event_that_was_sent_twice_has_one_record_on_the_other_cluster(mirror, redis_url):
-    twice = [Given(b"v", b"k", (("message-id", b"%d" % (at // 2)),), at % 3) for at in range(12)]
-    mirror.write(*twice)
-    mirror.run_to_end(DEDUP__REDIS_URL=redis_url)
-    ids = [dict(record.headers)["message-id"] or b"" for record in mirror.outputs()]
-    assert sorted(ids) == sorted({b"%d" % at for at in range(6)})
 
 
 def test_a_dead_letter_goes_to_the_other_cluster_with_the_outputs(mirror):

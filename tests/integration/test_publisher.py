@@ -136,13 +136,6 @@ def test_a_topic_that_only_rows_name_is_looked_at_as_well(sandbox, stage, publis
     assert stage.values() == []
 
 
-def test_output_of_other_apps_and_of_other_tools_stops_no_first_micro_batch(stage, publisher):
-    other = ("hapax-batch", MicroBatch("query-0", 4).header(0, f"{stage.topic}-eu"))
-    topics.produce(stage.servers, stage.topic, b"plain", topics.Given(b"a", headers=(other,)))
-    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"b"))
-    assert stage.values() == [b"plain", b"a", b"b"]
-
-
 def test_rows_that_cannot_be_read_leave_nothing_visible_and_no_transaction_open(stage, publisher):
     def damaged() -> Iterator[list[Message]]:
         yield stage.messages(b"a")
@@ -193,15 +186,6 @@ def test_a_publisher_that_was_overtaken_by_the_next_micro_batch_says_so(stage):
     fast.close()
 
 
-def test_a_refreshed_marker_says_the_same(stage, publisher):
-    assert publisher.refresh() is None
-    publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))
-
-    assert publisher.refresh() == Marker(1, QUERY, "aa")
-    assert publisher.refresh() == Marker(1, QUERY, "aa")
-    assert whole(publisher.publish(MicroBatch(QUERY, 0, "aa"), stage.chunks(b"a"))).repeated
-
-
 def test_a_refresh_beside_a_publication_costs_it_one_attempt(stage, publisher):
     other = stage.publisher()
     refreshed: list[Marker | None] = []
@@ -217,12 +201,6 @@ def test_a_refresh_beside_a_publication_costs_it_one_attempt(stage, publisher):
     assert published.attempts == 2
     assert stage.values() == [b"a"]
     other.close()
-
-
-def test_a_marker_can_be_set_by_a_person(stage, publisher):
-    publisher.overwrite(Marker(5, QUERY))
-    publisher.publish(MicroBatch(QUERY, 5, "aa"), stage.chunks(b"a"))
-    assert stage.marker() == 6
 
 
 def test_a_record_that_the_broker_refuses_is_named(sandbox, unique):

@@ -86,21 +86,6 @@ def test_on_spark_an_outage_holds_the_lane_of_a_new_schema_and_skips_nothing(rou
     assert driver.terminate() == 0
 
 
-def test_a_start_with_the_cache_needs_no_registry_and_without_it_waits(route, registry):
-    known = registry.add("orders-value", ORDER)
-    route.write(avro(known, ORDER, {"id": 1}))
-    route.run_to_end()
-    registry.kill()
-    route.write(avro(known, ORDER, {"id": 2}))
-    route.run_to_end()
-    assert totals(route) == [2, 4]
-    worker = route.worker("w-1", REGISTRY__CACHE=None)
-    await_told(worker, "schemas_unavailable")
-    registry.start()
-    await_told(worker, "service_ready")
-    assert worker.terminate() == 0
-
-
 def test_control_a_plain_loop_around_the_official_deserializer_skips_records_in_an_outage(registry):
     known = registry.add("orders-value", ORDER)
     new = registry.add("orders-value", WIDER)

@@ -16,7 +16,7 @@ from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
 from tests.kit import secured, topics
 from tests.kit.commands import run_captured
-from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, tokens_of
+from tests.kit.guarded import MUTUAL, PLAIN_PASSWORD, tokens_of, withdraw
 from tests.kit.managed_process import WorkerProcess
 from tests.kit.pipeline_process import environment, pipeline_process
 from tests.kit.pipeline_under_test import PipelineUnderTest, metric
@@ -234,7 +234,7 @@ def test_a_certificate_that_changes_is_shown_without_a_restart(guarded, workers)
     _issue(guarded, one.folder, "renewed-new")
     await_(lambda: renewed(one.worker), WITHIN_S, one.worker.text)
     # Whoever still shows the old one may do nothing any more.
-    assert guarded.rights.withdraw("renewed-old", *rights) == len(rights)
+    assert withdraw(guarded.rights, "renewed-old", *rights) == len(rights)
     one.finish()
     assert renewed(one.worker) == 1
     (told,) = one.worker.lines("client_files_changed")

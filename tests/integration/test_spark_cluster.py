@@ -16,7 +16,7 @@ import pytest
 
 from hapax.core.errors import ExitCode
 from hapax.sandbox import Sandbox, SandboxError
-from hapax.sandbox.servers import driver_properties
+from hapax.sandbox.servers import executor_properties
 from tests.kit.commands import run_captured
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.proof import at_length
@@ -121,7 +121,7 @@ def bare_python(tmp_path_factory):
 
 
 def properties(**more: str) -> str:
-    return json.dumps(driver_properties() | more)
+    return json.dumps(executor_properties() | more)
 
 
 def package(folder: Path) -> None:

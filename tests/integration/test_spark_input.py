@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -142,9 +143,9 @@ def _small_batches_and_other_formats(spark):
 @pytest.fixture(scope="module")
 def given(sandbox):
     """A topic with all numbers in one partition, so that one task has them all."""
-    sandbox.create_topic("truncated-in")
-    topics.produce(sandbox.bootstrap_servers, "truncated-in", *NUMBERS)
-    return "truncated-in"
+    sandbox.create_topic(name := f"truncated-{uuid4().hex}")  # modules may be played in two parts
+    topics.produce(sandbox.bootstrap_servers, name, *NUMBERS)
+    return name
 
 
 class Sinks:

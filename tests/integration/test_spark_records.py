@@ -1,6 +1,5 @@
 """Records form of Spark: what it promises, its groups, its stops."""
 
-import json
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -148,38 +147,6 @@ def test_nothing_is_left_of_a_driver_that_has_come_to_its_end(both):
 # -- starts and bounds --------------------------------------------------------------------
 
 route_of = routes_of(kind=SparkProcess)
-
-
-@pytest.fixture
-def without_native(tmp_path):
-    """Return the property of Spark that makes executors lack hapax_fast."""
-    lacking = tmp_path / "lacking"
-    lacking.mkdir()
-    raising = 'raise ModuleNotFoundError("not here", name="hapax_fast")'
-    (lacking / "hapax_fast.py").write_text(raising, encoding="utf-8")
-    return json.dumps({"spark.executorEnv.PYTHONPATH": str(lacking)})
-
-
-@pytest.mark.parametrize(
-    ("wanted", "code", "copied", "told"),
-    [
-        ("auto", 0, 3, "python (hapax_fast is not installed)"),
-        ("on", 2, 0, "HAPAX_FAST=on, but hapax_fast is not installed"),
-    ],
-)
-def test_an_executor_without_the_native_part_takes_python_or_ends_the_run(
-    route_of, without_native, wanted, code, copied, told
-):
-    pytest.importorskip("hapax_fast", reason="the driver has it, its executors do not")
-    route = route_of(FAST=wanted, SPARK__PROPERTIES=without_native, STOP_AFTER__AT_END="true")
-    route.write(*(Given(b"%d" % number) for number in range(3)))
-    driver = route.worker()
-    driver.ends_with(code)
-    (started,) = driver.lines("service_started")
-    assert str(started["record_path"]).startswith("native")
-    (line,) = driver.lines("service_stopped" if code else "executor_seen")
-    assert told in str(line["reason" if code else "record_path"])
-    assert len(route.outputs()) == copied
 
 
 def test_a_run_of_so_many_records_takes_exactly_those(route_of):
@@ -339,7 +306,6 @@ def test_what_cannot_work_is_told_before_spark_starts(closed, settings, code, wo
 DEATHS_MAX = 3
 CULPRITS = [b"hang", b"segfault", b"exit", b"killed"]
 INNOCENT = [b"%d" % number for number in range(400)]
-WITHIN_S = 120.0
 route = a_route(partitions=2, kind=SparkProcess, TRANSFORM="tests.kit.killers:obey")
 
 

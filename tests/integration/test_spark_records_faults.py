@@ -120,7 +120,7 @@ def left_in_peace(driver: SparkProcess, traces: int = 0) -> None:
     driver.ends_with(0)
     driver.await_gone(GONE_S)
     assert told_in_json(driver)[-1]["event"] == "service_stopped"
-    assert driver.text().count("Traceback") == traces, driver.text()
+    assert sum("Traceback" in line for line in driver.text().splitlines()) == traces, driver.text()
 
 
 def told_in_json(driver: SparkProcess) -> list[dict[str, object]]:

@@ -15,6 +15,7 @@ from hapax.kafka.admin.second_client import RequestError, producers, value_in_fi
 from hapax.kafka.produce.standalone import fence
 from hapax.sandbox import Sandbox
 from hapax.settings import load_settings
+from tests.kit.guarded import withdraw
 from tests.kit.hanging import hang, hang_offset, unverified
 from tests.kit.night import Desk, ran, settle
 from tests.kit.pipeline_under_test import PipelineUnderTest
@@ -299,7 +300,7 @@ def by_scram(guarded, route_of) -> Iterator[PipelineUnderTest]:
     with unverified(made.bootstrap):
         hang(made.bootstrap, made.source, PRODUCER_ID)
     yield made
-    guarded.rights.withdraw(user, *needed(made), *ON_CALL)
+    withdraw(guarded.rights, user, *needed(made), *ON_CALL)
 
 
 ON_CALL = (

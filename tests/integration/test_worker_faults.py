@@ -1,6 +1,5 @@
 """Workers under load while they and what is around them fail; each event has its effect once."""
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -8,17 +7,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from hapax.core.errors import BatchAbortedError, ProducerDeadError
-from hapax.core.records import Message
 from hapax.kafka.consume.client import LOOK_S
 from hapax.publish import Publisher
-from hapax.spark import open_publisher
 from tests.kit.at_work import QUICK, at_work
 from tests.kit.faults import ALWAYS, Rule
 from tests.kit.pipeline_under_test import PipelineUnderTest
 from tests.kit.probes import ask, free_port
 from tests.kit.routes import a_flow, a_route
-from tests.kit.sink_parts import batch, sink_settings
+from tests.kit.sink_parts import sink_settings
 from tests.kit.spark_process import SparkProcess
 from tests.kit.topics import Given, read_back
 from tests.kit.waiting import await_
@@ -225,30 +221,6 @@ def test_a_publisher_that_heard_of_no_brokers_publishes_again_soon(
         assert time.monotonic() - back_s < BACK_S
     values = [record.value for record in read_back(sandbox.bootstrap_servers, topic)]
     assert values == [b"before", b"while", b"after"]
-
-
-def test_a_sink_that_heard_of_no_brokers_publishes_its_micro_batch_soon(
-    sandbox, proxied_broker, unique
-):
-    topic = unique("sink")
-    sandbox.create_topic(topic)
-
-    def publish(number: int) -> None:
-        chunks = [[Message(topic, b"%d" % number, None, -1, 0, [])]]
-        while True:
-            try:
-                publisher.publish(batch(number), lambda: chunks)
-            except (BatchAbortedError, ProducerDeadError):
-                continue
-            return
-
-    with open_publisher(sink_settings(proxied_broker.proxied, topic)) as publisher:
-        publish(0)
-        second = threading.Thread(target=publish, args=[1])
-        back_s = back_after(proxied_broker, second.start)
-        second.join(30)
-        assert time.monotonic() - back_s < BACK_S
-    assert [record.value for record in read_back(sandbox.bootstrap_servers, topic)] == [b"0", b"1"]
 
 
 def test_a_spark_driver_that_heard_of_no_brokers_is_at_work_again_soon(proxied, proxied_broker):

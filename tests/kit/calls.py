@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -85,6 +86,7 @@ class Model:
 
     def setup(self) -> None:
         stamp("setup")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a library may
         self._open = True
 
     def __call__(self, records: list[Record]) -> list[Answer | Exception]:
@@ -123,28 +125,6 @@ def of_none() -> Answer:
 async def generator(record: Record) -> AsyncIterator[Output]:
     for each in answer(record):
         yield each
-
-
-class Unready:
-    def setup(self) -> None:
-        raise ConnectionError("the model is away")
-
-    def __call__(self, record: Record) -> Answer:
-        return function(record)
-
-
-class UnreadyClient:
-    async def setup(self) -> None:
-        raise ConnectionError("the model is away")
-
-    async def __call__(self, record: Record) -> Answer:
-        return await coroutine(record)
-
-
-@asynccontextmanager
-async def never_opened() -> AsyncIterator[Callable[[Record], Awaitable[Answer]]]:
-    Unready().setup()
-    yield coroutine
 
 
 # -- answers ------------------------------------------------------------------------------

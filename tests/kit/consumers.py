@@ -26,6 +26,7 @@ class FakeConsumer:
         self.words: dict[tuple[str, int], str] = {}
         self.epochs: dict[tuple[str, int], int] = {}
         self.cluster: str | None = None
+        self.fault_of_topic: KafkaError | None = None
         self.brokers = {1: "broker-1:9092"}
         self.marks = (0, 100)
         self.seeks: list[tuple[str, int, int]] = []
@@ -103,9 +104,10 @@ class FakeConsumer:
     def consumer_group_metadata(self) -> bytes:
         return self.metadata
 
-    def list_topics(self, topic: str = "in", **_named: object) -> Any:
+    def list_topics(self, topic: str | None = "in", **_named: object) -> Any:
         self._call("list_topics")
-        topics = {topic: type("T", (), {"partitions": dict.fromkeys((0, 1))})}
+        named = dict[str, Any](partitions=dict.fromkeys((0, 1)), error=self.fault_of_topic)
+        topics = dict.fromkeys([topic] if topic else ["in", "more"], type("T", (), named))
         told = {"topics": topics, "cluster_id": self.cluster, "brokers": self.brokers}
         return type("Metadata", (), told)
 

@@ -32,8 +32,6 @@ EVERYTHING = ("ALL", "DESCRIBE", "READ", "WRITE")
 TOPIC = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
     "cleanup.policy": "delete",
     "retention.ms": str(7 * DAY_MS),
     "segment.ms": str(7 * DAY_MS),
@@ -115,9 +113,7 @@ CLAIMS = judged_health(
     },
     **CLAIMS_FACTS,
 )
-PROCESS = cluster_state.ProcessState(
-    python=(3, 11, 7), librdkafka="2.16.0", libraries={}, files_max=20_000
-)
+PROCESS = cluster_state.ProcessState(librdkafka="2.16.0", libraries={}, files_max=20_000)
 
 
 def healthy(**environ: str) -> CheckContext:
@@ -201,6 +197,18 @@ def with_state(
         return case._replace(settings=load_settings(environ), kafka=facts, state=("shop-state",))
 
     return change
+
+
+def with_two_inputs(case: CheckContext) -> CheckContext:
+    """Let the second one have one partition."""
+    facts = replace(
+        case.kafka,
+        topics={**case.kafka.topics, "more": topic(SOUND)},
+        logs={**case.kafka.logs, ("more", 0): LOG},
+        samples={**case.kafka.samples, "more": SAMPLE},
+    )
+    environ = {**ENVIRON, "HAPAX_INPUT__TOPICS": "in,more"}
+    return case._replace(settings=load_settings(environ), kafka=facts)
 
 
 def with_kafka(**facts: Any) -> Callable[[CheckContext], CheckContext]:

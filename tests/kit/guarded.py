@@ -20,11 +20,13 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import parse_qs
 
+from confluent_kafka.admin import AclBindingFilter
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
+from hapax.cluster.cluster_state import Right
 from hapax.sandbox import Sandbox
-from hapax.sandbox.guard import LOGIN, SCRAM, Guard, IssuedCertificate
+from hapax.sandbox.guard import LOGIN, SCRAM, Guard, IssuedCertificate, Rights, _words
 from hapax.sandbox.processes import LOOPBACK
 
 GUARDED, TLS, MUTUAL = "GUARDED", "TLS", "MUTUAL"
@@ -34,6 +36,13 @@ _MODULES = "org.apache.kafka.common.security"
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
 ISSUER, AUDIENCE, KEY_ID = "https://sandbox.example", "kafka", "sandbox"
 _FORM_BYTES_MAX = 1 << 16
+
+
+def withdraw(rights: Rights, user: str, *chosen: Right) -> int:
+    """Take back what was allowed; return how many grants went."""
+    filters = [AclBindingFilter(*_words(user, right)) for right in chosen]
+    answers = rights._admin.delete_acls(filters).values()
+    return sum(len(answer.result(30)) for answer in answers)
 
 
 class WholeGuard(Guard):

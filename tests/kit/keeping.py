@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -16,11 +18,14 @@ MODULE = "tests.kit.keeping"
 def count(record: Record, state: State[int]) -> bytes:
     """Return how many records of the key there were; ``fail``: change the state, and raise."""
     number = state.get("count", 0) + 1
-    state.set("count", number)
+    state.set("count", number, ttl=1 if record.value == b"1 s" else None)
     if record.value == b"fail":
         raise ValueError("the record says so")
     if record.value == b"kill":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if record.value and record.value.startswith(b"/"):
+        while Path(os.fsdecode(record.value)).exists():  # the call lasts as long as the file
+            time.sleep(0.01)
     if record.value == b"forget":
         state.delete("count")
     return b"%d" % number

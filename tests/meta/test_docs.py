@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hapax
+from hapax import context, publish, spark, testing
 from hapax.core.errors import ExitCode
 from hapax.processing.transform import load_form
 from hapax.testing import Pipeline
@@ -109,6 +110,13 @@ def test_the_index_has_every_page():
     pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
     assert len(pages) > 40
     assert [page for page in pages if f"({page})" not in index] == ["README.md"]
+
+
+def test_the_page_of_the_api_has_every_public_name():
+    page = (ROOT / "docs/api.md").read_text()
+    public = {name for one in (hapax, context, publish, spark, testing) for name in one.__all__}
+    missing = {name for name in public if not re.search(rf"(`|(?m:^)### ){name}\b", page)}
+    assert missing == {"__version__"}
 
 
 def test_every_exit_code_is_explained():

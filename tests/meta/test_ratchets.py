@@ -19,9 +19,9 @@ SERVICE, FIGURES = ROOT / "service", ROOT / "docs" / "performance.md"
 LINES_MAX = 56_800
 FILES_MAX = 240
 CODE_LINES_MAX = 40_010
-TEST_LINES_MAX = 84_200
+TEST_LINES_MAX = 83_610
 """Without tests/world, whose programs belong to other clients."""
-DOC_WORDS_MAX = 72_172
+DOC_WORDS_MAX = 72_167
 """Without docs/world and performance.md, whose tables are made from a record."""
 IN_A_CIRCLE_MAX = 0
 """Modules that import each other in a circle, imports for types included."""

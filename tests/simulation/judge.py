@@ -166,7 +166,9 @@ class Judge:
         for where, log in self._broker.logs.items():
             if log.stable_end < log.end:
                 self.note("stuck-LSO", f"{where}: {log.stable_end} of {log.end}")
-        if names := self._broker.open_transactions():
+        self._broker.expire()
+        producers = self._broker._producers.items()
+        if names := [name for name, one in producers if one.state == "ongoing"]:
             self.note("leak", f"open transactions of {names}")
         for where, end in self._broker.ends().items():
             done = self._broker.committed.get(where, 0)

@@ -236,18 +236,6 @@ def test_a_pause_lets_the_batch_ahead_through_and_takes_none_after_it():
     assert pipeline.told.names().count("intake_paused") == 1
 
 
-def test_a_batch_ahead_of_a_stop_is_left_to_the_successor():
-    pipeline, claims = backlog(9)
-    pipeline.told.on["transaction_committed"] = lambda: pipeline.lifecycle.stop("SIGTERM")
-    pipeline.run()
-    assert settled(pipeline) == [3]
-    assert ("ask", 3) in claims.notes
-    pipeline.told.on.clear()
-    pipeline.source.close()
-    pipeline.start("w2")
-    pipeline.run_judged()
-
-
 def test_a_duplicate_in_the_batch_ahead_costs_no_look_at_its_owner():
     pipeline, _claims = backlog(0)
     pipeline.write(b"a", b"b", b"c", b"a/2", b"b/2", b"d")

@@ -108,13 +108,14 @@ def test_brokers_that_do_not_answer_leave_with_3(monkeypatch):
 
 
 def test_of_a_task_that_failed_the_line_that_says_why_is_told():
-    trace = """Job aborted due to stage failure:
-    Traceback (most recent call last):
-      File "x.py", line 3, in read
-    hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9
-    at org.apache.spark"""
-    why = "hapax.kafka.read.range_reader.RangeReadError: in/0: nothing came for 60 s before 9"
-    assert cause(RuntimeError(trace)) == why
+    trace = """Job aborted due to stage failure: Traceback (most recent call last):
+  File "x.py", line 3, in read
+    raise OrderError(text)
+           ^^^^^^^
+{}
+\tat org.apache.spark.Error"""
+    for why in ("shop.errors.OrderError: no price", "OutOfStock: e7", "SystemExit: 3", "EOFError"):
+        assert cause(RuntimeError(trace.format(why))) == why
     assert cause(RuntimeError("\n first\nsecond")) == "first"
     assert cause(RuntimeError()) == "RuntimeError"
 

@@ -294,6 +294,16 @@ def test_a_default_of_another_type_matters_only_where_it_is_used(kind, default):
             assert writer(schema_of(top), b"")(data) == writer(schema_of(plain), b"")(data)
 
 
+def test_a_default_of_the_readers_schema_is_an_object_of_its_own_in_each_record():
+    field = {"name": "n", "type": NUMBERS, "default": []}
+    more = {**CREATED, "fields": [*CREATED["fields"], field]}
+    orders, resolved = ({"type": "array", "items": each} for each in (CREATED, more))
+    decode = reader(schema_of(orders), json.dumps(resolved))
+    first, second = decode(b"\4\2a\2b\0")
+    first["n"].append(1)
+    assert [second, *decode(b"\2\2c\0")] == [{"id": "b", "n": []}, {"id": "c", "n": []}]
+
+
 def test_a_type_within_itself_is_read_and_written():
     tree: dict[str, Any] = {"type": "record", "name": "x.Tree", "fields": []}
     tree["fields"] = [{"name": "of", "type": ["null", "x.Tree", DELETED], "default": None}]

@@ -8,15 +8,14 @@ import pytest
 from confluent_kafka import Message
 
 from bench import calls, course, guard, pairs, report, results, steps, throughput, traffic
-from bench.contenders import COUNTING, FUNCTION, NATIVE, PYTHON, Contender
+from bench.contenders import FUNCTION, NATIVE, PYTHON, Contender
 from bench.course import THROUGHPUT, Plan
 from bench.keeping import entry, kept
 from bench.measure import VoidRunError
-from bench.peers.contenders import PLAIN, STREAMS_COUNTING, Peer
+from bench.peers.contenders import PLAIN, Peer
 from bench.peers.environments import MissingError
 from bench.report.goals import goals
 from bench.report.tables import goals_table
-from bench.state import KEPT, LOST, NONE, STATELESS
 from bench.transforms import STRAGGLER
 from hapax import Output, Record
 from hapax.processing.state import entry_of, prefix_of
@@ -259,42 +258,6 @@ def test_what_a_straggler_costs_is_the_rate_of_the_others_while_its_call_is_in_f
 def test_a_straggler_that_did_not_straggle_or_outlived_the_backlog_makes_its_run_void(ends_ms, why):
     with pytest.raises(VoidRunError, match=why):
         calls.others_per_s(moments(*ends_ms), straggles=True)
-
-
-def test_goals_of_calls_are_judged_against_what_concurrency_and_latency_allow():
-    half = {"records_per_s": 5_700.0, "of_bound": 0.89, "rss_mb": 90.0}
-    visible = {"p50_ms": 20.0, "p99_ms": 50.0, "p999_ms": 60.0}
-    part = {
-        "rate": 3200,
-        "runs": {calls.HALF.name: [half]},
-        "straggler": {calls.EVEN: [{"others_per_s": 4000}], calls.UNEVEN: [{"others_per_s": 3800}]},
-        "visibility": {calls.HALF.name: [visible]},
-    }
-    measured = results.Results(parts={"calls": part})
-    judged = {goal.title: goal.reached for goal in goals(measured) if goal.found is not None}
-    assert list(judged.values()) == [False, True, True]
-    table = report.tables_of(measured)
-    assert f"| {calls.HALF.name} | 5,700 | 0.89 | 90 |" in table
-    assert f"| 3,200 | {calls.HALF.name} | 20.0 | 50.0 |" in table
-
-
-def test_goals_of_state_are_judged_within_rounds_and_recovery_against_a_start_without_state():
-    who = (STATELESS, COUNTING, STREAMS_COUNTING)
-    runs = {each.name: [run(cpu)] for each, cpu in zip(who, (4, 6, 30), strict=True)}
-    paced = {each.name: [{"p50_ms": ms}] for each, ms in zip(who, (5.0, 6.5), strict=False)}
-    one = {"all_ms": 1.0, "own_mb": 60.0, "files_mb": 20.0}
-    back: results.Runs = {
-        NONE: [{**one, "first_ms": 700.0}],
-        LOST: [{**one, "first_ms": 9000.0, "keys_per_s": 100_000.0}, None],
-        KEPT: [{**one, "first_ms": 1600.0}],
-    }
-    sizes = {"sizes": [{"keys": 10_000, "runs": back}]}
-    parts = {"state": {"runs": runs, "rates": [{"rate": 1000, "runs": paced}]}, "recovery": sizes}
-    judged = [goal for goal in goals(results.Results(parts=parts)) if goal.found is not None]
-    assert [goal.found for goal in judged] == [1.5, 1.0, 1.5, 900.0, 100_000.0, 60.0]
-    assert [goal.reached for goal in judged] == [True, True, False, True, False, True]
-    table = report.tables_of(results.Results(parts={"recovery": sizes}))
-    assert f"| 10,000 | {KEPT} | 1,600 | 1 |  | 60 | 20 |" in table
 
 
 # What the small benchmarks make of a run: ratios of a pair, steps and stalls from log lines.

@@ -200,13 +200,6 @@ def test_settings_after_another_command_are_refused_with_the_right_order(typed, 
     assert done.stderr == right
 
 
-@pytest.mark.parametrize("command", ["", "run", "dev"])
-def test_settings_are_options_at_the_root_and_of_run_and_dev(command):
-    shown = invoked(app, [*command.split(), "--help"]).stdout
-    assert "--env-file" in shown
-    assert "--set" in shown
-
-
 def test_a_name_alone_shows_the_help_and_no_error():
     done = RUN.invoke(app, ["claims"])
     assert (done.exit_code, done.stderr) == (2, "")

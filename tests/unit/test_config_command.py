@@ -65,21 +65,6 @@ def test_plain_functions_one_at_a_time_may_not_take_as_long_as_the_poll_interval
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("of_two", "a transform takes one record, or one list[Record]"),
-        ("of_none", "a transform takes one record, or one list[Record]"),
-        ("generator", "return a list of Outputs instead"),
-    ],
-)
-def test_a_transform_of_another_shape_is_named_with_what_is_wrong(name, why):
-    named = {"HAPAX_TRANSFORM": f"tests.kit.calls:{name}"}
-    result = invoked(app, ["check"], env=REQUIRED | named, code=2)
-    assert f'HAPAX_TRANSFORM="tests.kit.calls:{name}": {name} ' in result.stderr
-    assert why in result.stderr
-
-
 def test_show_prints_every_value_and_where_it_is_from():
     environ = REQUIRED | {"HAPAX_DEDUP__REDIS_URL": "redis://:hunter2@cache:6379/0"}
     result = invoked(app, ["show"], env=environ)

@@ -122,29 +122,6 @@ def test_a_dead_cluster_is_named_within_seconds_without_a_traceback():
     } == {"bootstrap", "claim-store"}
 
 
-def test_two_dead_clusters_are_each_named_with_their_address_and_their_setting():
-    ports = Ports()
-    here, there = (f"127.0.0.1:{ports.reserve()}" for _ in range(2))
-    env = {
-        **ENVIRON,
-        "HAPAX_KAFKA__BOOTSTRAP_SERVERS": here,
-        "HAPAX_OUTPUT__KAFKA__BOOTSTRAP_SERVERS": there,
-        "HAPAX_DEDUP__REDIS_URL": "",
-    }
-    told = RUN.invoke(app, ["doctor", "--json"], env=env)
-    shown = RUN.invoke(app, ["doctor"], env=env)
-    ports.close()
-    assert (told.exit_code, told.stderr) == (1, "")
-    failed = [one for one in json.loads(told.stdout)["findings"] if one["verdict"] == "FAIL"]
-    assert [(one["check"], one["cluster"]) for one in failed] == [
-        ("bootstrap", here),
-        ("bootstrap", there),
-    ]
-    for servers, prefix in ((here, "HAPAX_KAFKA__"), (there, "HAPAX_OUTPUT__KAFKA__")):
-        words = f"FAIL   bootstrap on {servers}: {prefix}BOOTSTRAP_SERVERS: {servers}: "
-        assert words in shown.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "env"),
     [

@@ -66,23 +66,6 @@ def test_a_crash_before_any_step_leaves_nothing_and_the_next_start_finishes(step
     pipeline.run_judged()
 
 
-def test_a_crash_right_after_the_commit_leaves_nothing_to_do(monkeypatch):
-    pipeline = filled()
-    commit = pipeline.transaction.commit
-
-    def commit_and_crash() -> None:
-        commit()
-        raise CrashError
-
-    monkeypatch.setattr(pipeline.transaction, "commit", commit_and_crash)
-    with pytest.raises(CrashError):
-        run(pipeline)
-    pipeline.judge()
-    pipeline.broker.group.expel("w")
-    pipeline.start("w2")
-    assert taken(pipeline).records == []
-
-
 def test_ends_alone_are_committed_in_a_transaction_unless_their_partition_is_not_ours():
     pipeline = opened(Pipeline())
     pipeline.broker.hide(("in", 0), 3)

@@ -8,7 +8,7 @@ import pytest
 
 from hapax.core.errors import BatchAbortedError, ClaimsUnavailableError, DeadLetterLimitError
 from hapax.core.record_path import Batch
-from hapax.core.records import Headers, Output, Record
+from hapax.core.records import Headers, Record
 from hapax.core.results import Cut, Failure
 from hapax.testing.claims import MemoryClaims
 from hapax.testing.source import InjectedFault
@@ -16,27 +16,6 @@ from tests.kit.doubles import Script, Ticking
 from tests.kit.pipeline import Pipeline, filled, opened, run, taken
 
 TOO_LARGE = Failure("Refused", "MSG_SIZE_TOO_LARGE", 1)
-
-
-def test_an_interrupt_commits_a_prefix_and_the_rest_is_taken_later():
-    def interrupting(record: Record) -> Output:
-        if record.value == b"b":
-            cut_short.interrupt.due = True
-        return Output(record.value)
-
-    cut_short = opened(Pipeline(2, transform=interrupting))
-    cut_short.write(b"a", b"b", b"c")
-    cut_short.write(b"d", partition=1)
-    batch = taken(cut_short)
-    settled = run(cut_short, batch)
-    assert settled.records == 2
-    assert settled.offsets == {("in", 0): (0, 2)}
-    assert cut_short.outputs() == [b"a", b"b"]
-    cut_short.source.rewind({**batch.first, ("in", 0): 2})
-    cut_short.interrupt.due = False
-    assert run(cut_short).records == 2
-    assert cut_short.drained()
-    assert cut_short.outputs() == [b"a", b"b", b"c", b"d"]
 
 
 def test_an_interrupt_that_is_due_at_the_start_lets_one_record_and_ends_of_others_through():

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+import tests.gate.__main__ as gate_command
 from tests.fault.controls.plans import CONTROLS
 from tests.fault.controls.trials import chosen, parsed
 from tests.fault.mutants.plans import MUTANTS
@@ -209,6 +210,11 @@ def test_a_part_that_was_never_played_is_as_old_as_the_record(monkeypatch):
     full.FILE.write_text(json.dumps({"parts": played, "round": "new", "since": "old"}))
     assert full.age() == (151, names[0])
     assert [part.name for part in full.due()[:3]] == [names[0], names[5], names[1]]
+
+
+def test_tests_to_soak_are_named_after_its_options_as_make_does(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gate", "soak", "--minutes", "1", "tests/a.py", "tests/b.py"])
+    assert gate_command._arguments().tests == ["tests/a.py", "tests/b.py"]
 
 
 def test_a_failure_sets_the_trial_of_a_test_back_and_one_failed_parameter_is_a_failure(

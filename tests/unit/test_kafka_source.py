@@ -39,12 +39,6 @@ def test_records_come_with_first_and_next_offset_per_partition(kafka, consumer):
     assert kafka.take(10, 0.1).records[0].headers == tuple(pairs)
 
 
-def test_no_more_is_taken_than_asked_for(kafka, consumer):
-    consumer.queue = [message(n) for n in range(5)]
-    assert len(kafka.take(1, 0.1).records) == 1
-    assert len(kafka.take(3, 0.1).records) == 3
-
-
 def forgetting(self: KafkaSource, batch: object) -> object:
     self._states.clear()
     return batch
@@ -71,6 +65,12 @@ def test_after_a_rewind_the_same_records_are_no_repeats(kafka, consumer):
     assert consumer.seeks == [("in", 0, 4)]
     assert len(take(kafka, message(4)).records) == 1
     assert kafka.changes().repeated == {}
+
+
+def test_partitions_of_many_topics_are_asked_for_at_once(kafka, consumer):
+    kafka._topics = ["in", "gone", "more"]
+    assert list(kafka.told()) == [("in", 0), ("in", 1), ("more", 0), ("more", 1)]
+    assert consumer.calls.count("list_topics") == 1
 
 
 def test_the_end_of_a_partition_is_progress_behind_its_records(kafka, consumer):

@@ -1,5 +1,7 @@
 """Which topic a name stands for: what the client tells, and what stands beside offsets."""
 
+from contextlib import nullcontext
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -119,10 +121,7 @@ def test_a_group_that_does_not_answer_is_asked_again_and_nothing_is_handed_out_b
 def test_an_offset_that_vanished_while_reading_began_is_told(known):
     kafka, consumer = known
     consumer.queue = [message(10)]
-    with pytest.raises(
-        PositionLostError,
-        match="in/0: the committed offset at which reading began no longer exists",
-    ):
+    with pytest.raises(PositionLostError, match="in/0: the committed offset at which reading beg"):
         kafka.take(10, 0.1)
 
 
@@ -136,6 +135,21 @@ def test_a_topic_that_is_made_again_while_it_is_read_stops_the_service(known, *,
     for _ in range(2):  # it stays so
         with pytest.raises(PositionLostError, match="in/0: the next record is 10 of a topic that"):
             kafka.attend(0.0) if attending else kafka.take(10, 0.1)
+
+
+GONE, DENIED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(("fault", "deleted"), [(GONE, True), (DENIED, False), (None, False)])
+def test_a_topic_that_is_deleted_while_it_is_read_stops_the_service(known, fault, *, deleted):
+    kafka, consumer = known
+    consumer.fault_of_topic = fault and KafkaError(fault)
+    kafka._consumer.log.log(5, "%s", f"Topic in (id {ONE}) partition count changed from 2 to 0")
+    stopped = pytest.raises(PositionLostError, match="in: the input topic was")
+    for asked in (1, 1 + deleted):  # where it is still there, a broker was late
+        with stopped if deleted else nullcontext():
+            kafka.take(10, 0.1)
+        assert consumer.calls.count("list_topics") == asked
 
 
 def test_a_topic_that_was_made_again_while_it_was_away_is_placed_by_the_group(known):

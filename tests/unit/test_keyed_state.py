@@ -10,12 +10,15 @@ from hapax import Record, State
 from hapax.core.errors import ConfigurationError, StateUnreadError
 from hapax.core.record_path import Batch, Outputs, Plan
 from hapax.core.records import Output
+from hapax.engines.overlapping_calls import load_calls
 from hapax.processing.keyed_state import KeyedState, MemoryState
 from hapax.processing.state import EXPIRES, changelog_key, entry_of, prefix_of
 from hapax.processing.transform import Transformer, form_of
+from hapax.settings import load_settings
 from hapax.testing import Pipeline
 from tests.kit import keeping
 from tests.kit.keeping import count, gaps
+from tests.kit.managed_process import required
 
 WHERE = ("input", 0)
 
@@ -207,11 +210,22 @@ def test_an_entry_that_its_topic_does_not_take_makes_a_dead_letter_of_its_own_re
     assert "max.message.bytes" in found.dead_letters[0].error
 
 
-@pytest.mark.parametrize("settings", [{"HAPAX_CALL__ORDER": "none"}, {"HAPAX_APP": "input"}])
-def test_what_does_not_go_with_state_is_refused_in_tests_as_well(settings):
-    settings = {"HAPAX_INPUT__TOPICS": "input-state", **settings}
-    with pytest.raises(ConfigurationError, match="keeps state"):
-        Pipeline(count, settings)
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("CALL__ORDER=none", "lets calls of one key overlap"),
+        ("GUARANTEE=at_least_once", "choose exactly_once"),
+        ("RETRY__LATER=TimeoutError", "remove HAPAX_RETRY__LATER"),
+        ("INPUT__TOPICS=one,two", "HAPAX_GROUP__PROTOCOL=consumer"),
+        ("STATE__TOPIC=in", "rename it"),
+    ],
+)
+def test_what_does_not_go_with_state_is_refused_in_tests_as_well(words, sentence):
+    name, _, value = words.partition("=")
+    given = required(TRANSFORM="tests.kit.keeping:count") | {f"HAPAX_{name}": value}
+    for begin in (lambda: load_calls(load_settings(given)), lambda: Pipeline(count, given)):
+        with pytest.raises(ConfigurationError, match=sentence):
+            begin()
 
 
 # -- expiry -------------------------------------------------------------------------------

@@ -105,16 +105,6 @@ def test_a_batch_is_tried_three_times_before_it_is_halved_and_success_forgets_th
     assert (retry.attempt, retry.limit(100)) == (1, 50)
 
 
-def test_a_batch_is_halved_until_the_culprit_stands_alone_and_is_condemned():
-    retry, size, fails = RetryPolicy(3), 100, 0
-    while not retry.fail(size):
-        size = retry.limit(size)
-        fails += 1
-        assert fails < 100
-    assert size == 1
-    assert fails == 3 * 6 + 2  # 100, 50, 25, 12, 6, 3, and the last of three at 1
-
-
 def test_after_success_batches_grow_back_step_by_step():
     retry = RetryPolicy(1)
     retry.fail(64)

@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import SchemasUnavailableError
 from hapax.core.formats import RegistryOptions, Secret
 from hapax.kafka import properties as kafka_clients
-from hapax.kafka.connection import diagnose_connection
+from hapax.kafka.connection import access
 from hapax.kafka.properties import consumer_properties
 from hapax.sandbox.guard import Authority
 from hapax.schemas.registry import Registry
@@ -64,7 +64,7 @@ def test_without_a_name_the_authorities_of_the_system_are_taken(tmp_path, monkey
 def test_a_token_is_fetched_over_tls(authority, tokens):
     known = given(tokens.url, tokens.client_secret, OAUTH_CA_FILE=str(authority.ca_file))
     before = tokens.served
-    said = diagnose_connection(known)
+    said = access(known).text
     assert said is not None
     assert "Connection refused" in said, "it has its token, but no broker listens"
     assert tokens.served > before
@@ -80,7 +80,7 @@ def test_a_wrong_secret_a_strange_authority_and_a_service_that_is_away_are_named
         (given("https://127.0.0.1:1/token"), "token"),
     ):
         began_s = time.monotonic()
-        said = diagnose_connection(asked)
+        said = access(asked).text
         assert said is not None
         assert "token" in said
         assert words in said

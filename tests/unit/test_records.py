@@ -99,7 +99,7 @@ def test_it_is_what_a_set_of_offsets_would_say(steps):
         CommittedMetadata(topic_id="AbC-_0123456789abcdefg"),
         CommittedMetadata("topic", "cluster", 12, 2, 9_223_372_036_854_775_807),
         CommittedMetadata(deaths=1, until=0),
-        CommittedMetadata("topic", "cluster", elsewhere="another-cluster"),
+        CommittedMetadata("topic", "cluster", elsewhere="another-cluster", changelog_id="state"),
     ],
 )
 def test_what_was_written_is_read_and_words_of_a_later_version_are_passed_over(facts):

@@ -125,6 +125,13 @@ def test_an_output_that_does_not_fit_its_schema_is_the_poison_of_its_record_alon
     assert result.calls[letter.source] == 1
 
 
+def test_a_number_that_json_lacks_is_the_poison_of_its_record_and_no_null():
+    answers = {b"1": float("nan"), b"2": [None, {"a": float("inf")}], b"3": None, b"4": "null"}
+    result = Pipeline(lambda record: {"a": answers[record.value or b""]}, JSON).run(*answers)
+    assert result.values() == [b'{"a":null}', b'{"a":"null"}']
+    assert ["no number of JSON" in one.error for one in result.dead_letters] == [True, True]
+
+
 @pytest.mark.parametrize("answer", [b"raw", [b"raw"], Output(b"raw")])
 def test_bytes_are_written_as_they_are(answer):
     pipeline = Pipeline(lambda _record: answer, AVRO, schemas=SCHEMAS)
@@ -156,9 +163,8 @@ def test_a_schema_that_the_test_has_not_given_is_named():
 def test_a_byte_order_mark_before_json_is_passed_over(name):
     settings = {"HAPAX_INPUT__FORMAT": name, "HAPAX_OUTPUT__FORMAT": "json"}
     head = b"\0\0\0\0\1" if name == "json-schema" else b""
-    assert Pipeline(None, settings, schemas={"input-value": {}}).run(
-        head + b'\xef\xbb\xbf{"id":1}'
-    ).values() == [b'{"id":1}']
+    pipeline = Pipeline(None, settings, schemas={"input-value": {}})
+    assert pipeline.run(head + b'\xef\xbb\xbf{"id":1}').values() == [b'{"id":1}']
 
 
 @pytest.mark.parametrize("digits", [b"18446744073709551617", b"-9223372036854775809"])
@@ -287,6 +293,8 @@ def test_data_is_written_as_it_was_checked(data, text):
     [
         ({"additionalProperties": {"type": "number"}}, {"a": float("nan")}),
         ({"additionalProperties": {"type": "string"}}, {"a": Decimal(1)}),
+        ({}, {"a": [Decimal("NaN"), Decimal("1e999")]}),
+        ({}, {"a": ({"b": float("-inf")},)}),
         ({}, {"a": "\ud800"}),
         ({}, {"a": object()}),
         ({}, {1: "a"}),
@@ -585,17 +593,28 @@ def test_protobuf_of_any_message_and_size_is_written_and_read_as_by_the_official
         assert name != "Sale" or both.ours(found) == theirs
 
 
-class Sold(msgspec.Struct):
-    """As the first message, whose numbers of 64 bits are text in JSON."""
+class Sold(msgspec.Struct, omit_defaults=True):
+    """As the first message, whose numbers of 64 bits, bytes and times are text in JSON."""
 
     f2: int = 0
+    f5: list[bytes] = []
+    f20: datetime | None = None
+    price: Decimal | None = None
 
 
 @pytest.mark.parametrize("number", [7, 2**62, 0])
 def test_a_struct_takes_the_numbers_of_protobuf_as_numbers(number):
     both = Both("protobuf", SALE_FILE, data=Sold)
     kind = message_factory.GetMessageClass(POOL.FindMessageTypeByName("shop.Sale"))
-    record = both.ours(kind(f2=number))
+    record = both.ours(kind(f2=number, f5=[b"a"], f20={"seconds": 1}))
     assert record is not None
-    assert both.decoder.decode(record) == Sold(number)
-    assert both.ours(Sold(number)) == record
+    sold = Sold(number, [b"a"], datetime.fromtimestamp(1, UTC))
+    assert both.decoder.decode(record) == sold
+    assert both.ours(sold) == record
+
+
+def test_a_struct_takes_what_is_text_in_json_and_every_digit_of_a_decimal():
+    both, digits = Both("json-schema", "{}", data=Sold), "12345678901234567.89"
+    text = f'{{"f5":["YQ=="],"f20":"1970-01-01T00:00:01Z","price":{digits}}}'
+    sold = Sold(0, [b"a"], datetime.fromtimestamp(1, UTC), Decimal(digits))
+    assert both.decoder.decode(both.record(text.encode())) == sold

@@ -185,23 +185,6 @@ def test_the_defaults_are_those_of_the_page():
     }
 
 
-def test_attributes_carry_units():
-    settings = load_settings(REQUIRED)
-    assert settings.input.topics == ("in-a", "in-b")
-    assert settings.transaction.interval_ms == 100
-    assert settings.transaction.bytes_max == 16 * 1024 * 1024
-    assert settings.transaction.timeout_ms == 10_000
-    assert settings.group.session_timeout_ms == 15_000
-    assert settings.group.max_poll_interval_ms == 300_000
-    assert settings.dedup.ttl_ms == 86_400_000
-    assert settings.dedup.timeout_ms == 2_000
-    assert settings.shutdown.timeout_ms == 10_000
-    assert settings.watchdog.timeout_ms == 60_000
-    assert settings.kafka.properties == {}
-    assert settings.transform is None
-    assert settings.dedup.redis_url is None
-
-
 def test_every_variable_is_read():
     effective = load_settings(ELSEWHERE | {"HAPAX_KAFKA__SECURITY__PASSWORD": "pw"}).effective()
     msk = {*MSK, "HAPAX_OUTPUT__KAFKA__SECURITY__OAUTH_MSK_REGION"}

@@ -1,10 +1,13 @@
 """Options of the sink: which setting or property of the client each one is."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from hapax.core.errors import ConfigurationError
-from hapax.engines.spark.dataframe.sink import SinkOptions
-from hapax.spark import settings_of
+from hapax.engines.spark.dataframe.sink import SinkOptions, SinkWriter
+from hapax.spark import close_desks, register, settings_of
 
 SERVERS = "kafka.bootstrap.servers"
 GIVEN = {"checkpointLocation": "/c", "app": "a", "topic": "t", SERVERS: "k:1"}
@@ -95,3 +98,16 @@ def test_what_is_missing_or_wrong_is_said_of_the_option_or_of_the_variable_that_
     environment, option = sorted(problems(GIVEN | {"transactionTimeout": "9"}))
     assert environment.startswith('HAPAX_OUTPUT__PARTITIONER="none": choose one of')
     assert option.startswith('option transactionTimeout="9": the unit is missing')
+
+
+def test_what_cannot_be_removed_does_not_hide_why_a_task_failed():
+    SinkWriter(None, SinkOptions.parse(GIVEN | {"spoolLocation": "nowhere://x"})).abort([None], 0)
+
+
+def test_a_process_that_leaves_at_once_leaves_no_folder_of_its_desk(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    session: Any = SimpleNamespace(sparkContext=None, dataSource=SimpleNamespace(register=id))
+    register(session)
+    assert [*tmp_path.iterdir()]
+    close_desks()
+    assert not [*tmp_path.iterdir()]

@@ -58,6 +58,7 @@ def test_numbers_come_from_both_sides():
         ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] in-0", PositionLostError, 6),
         ("Failed to read log file /c/offsets/1. Incomplete log file", PositionLostError, 6),
         ("[STREAM_FAILED] division by zero === Streaming Query === plan", StopError, 1),
+        ("x.UnknownTopicOrPartitionException: this server === plan", StopError, 1),
     ],
 )
 def test_what_a_query_died_of_decides_the_exit_code(text, kind, code):

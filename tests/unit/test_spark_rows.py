@@ -1,5 +1,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -21,6 +23,7 @@ from hapax.core import headers
 from hapax.core.errors import ConfigurationError, PositionLostError, StopError
 from hapax.core.records import Record
 from hapax.engines.spark.dataframe.checkpoint import Checkpoint
+from hapax.engines.spark.dataframe.parts import MicroBatchPublisher, Publication, Publishing
 from hapax.engines.spark.dataframe.rows import CheckedRows, Writing, check_columns
 from hapax.engines.spark.dataframe.staging import Parcel, Place, Spool, StagedReport
 
@@ -52,6 +55,7 @@ def test_columns_of_a_record_are_taken():
         (schema(value=TEXT, partition=LONG), ["column partition is bigint and must be int"]),
         (schema(value=TEXT, timestamp=TimestampNTZType()), ["column timestamp is timestamp_ntz"]),
         (schema(value=INT, key=INT), ["column value is int", "column key is int"]),
+        (schema(VALUE=TEXT), ["column VALUE must be written value: rename it"]),
         (schema(value=TEXT).add("value", TEXT), ["there is more than one column value"]),
     ],
 )
@@ -61,6 +65,8 @@ def test_columns_that_are_not_a_records_are_all_told(columns, problems):
     assert len(refused.value.problems) == len(problems)
     for told, wanted in zip(refused.value.problems, problems, strict=True):
         assert told.startswith(wanted)
+    with pytest.raises(ConfigurationError, match="to_json makes text of it"):
+        check_columns(schema(value=HEADERS))
 
 
 def test_a_row_becomes_a_message():
@@ -149,12 +155,8 @@ def test_a_spooled_file_that_was_replaced_is_refused(left, spool):
     other = spool.store(iter(batches(6)), "7-0-1")
     file = Path(parcel.path or "")
     whole = file.read_bytes()
-    contents = {
-        "empty": b"",
-        "another": Path(other.path or "").read_bytes(),
-        "appended": whole + b"\0",
-        "repeated": whole + whole,
-    }
+    another = Path(other.path or "").read_bytes()
+    contents = {"empty": b"", "another": another, "appended": whole + b"\0", "repeated": whole * 2}
     file.write_bytes(contents[left])
     with pytest.raises(StopError, match="does not hold the 50 rows"):
         list(spool.rows(parcel))
@@ -196,8 +198,9 @@ def test_a_published_micro_batch_takes_all_older_files_along(tmp_path):
 
 def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
     assert Checkpoint(str(tmp_path)).query_id() is None
+    tmp_path /= "of ö%20"  # as Hadoop has it, nothing of an address is encoded
+    (tmp_path / "offsets").mkdir(parents=True)
     (tmp_path / "metadata").write_text('{"id":"q-1"}')
-    (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}")
     for address in (str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}"):
         checkpoint = Checkpoint(address)
@@ -207,9 +210,21 @@ def test_a_checkpoint_tells_its_query_and_its_input(tmp_path):
         Checkpoint(str(tmp_path)).fingerprint(1)
 
 
+def test_of_a_row_that_the_client_refuses_is_said_what_its_topic_takes(spool):
+    def refuse(*_: object) -> None:
+        raise StopError("record 0 was refused: too large")
+
+    publisher = cast("MicroBatchPublisher", SimpleNamespace(publish=refuse))
+    publishing = Publishing(publisher, "a", "out", frozenset(), lambda _: [])
+    publishing = publishing._replace(problems=lambda _: ["9 bytes"])
+    with pytest.raises(StopError, match="refused: too large: 9 bytes"):
+        Publication(publishing, BATCH, spool, []).publish()
+
+
 def test_an_address_that_nobody_knows_is_refused():
     with pytest.raises(ConfigurationError, match="nowhere://x cannot be opened from Python"):
         Place("nowhere://x")
+    assert Place("mock:///of ö%20").path("b") == "of ö /b"
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,11 @@ def test_properties_and_the_interpreter_of_the_user_come_on_top_of_ours(monkeypa
     started = Started(monkeypatch)
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     properties = {"spark.driver.memory": "3g", "spark.executor.cores": "2"}
-    options = {spark_session.JAVA_OPTIONS: "-Xss4m"}
+    options = {spark_session.JAVA_OPTIONS: "-Xss4m", "spark.jars": "/app/avro.jar"}
     jars = ("/jars/a.jar", "/jars/b.jar")
     open_context(SparkOptions("orders", "local[2]", properties | options, jars))
     assert started.conf.items() >= properties.items()
-    assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar"
+    assert started.conf["spark.jars"] == "/jars/a.jar,/jars/b.jar,/app/avro.jar"
     ours, theirs = started.conf[spark_session.JAVA_OPTIONS].split()
     assert ours.endswith("/log4j2.properties")  # our form of the log
     assert theirs == "-Xss4m"

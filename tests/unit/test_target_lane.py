@@ -196,7 +196,7 @@ def test_a_mirror_keeps_partitions_where_both_topics_have_as_many(mirrors, count
         lanes=SimpleNamespace(partitions=3, cluster="there"),
         cluster_id="here",
         _topics=["in"],
-        _consumer=SimpleNamespace(numbers=lambda _topic: range(count)),
+        _consumer=SimpleNamespace(partitions=lambda _topics: [("in", at) for at in range(count)]),
     )
     assert len(KafkaTargetSource.meet_target(source, mirrors=mirrors)) == remarks
     assert source.elsewhere == OtherCluster(b"here", b"there", mirrors, kept)

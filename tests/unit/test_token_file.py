@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hapax.kafka.connection import diagnose_connection
+from hapax.kafka.connection import access
 from hapax.kafka.properties import consumer_properties
 from hapax.kafka.tokens import OPAQUE_S, TokenError, TokenFile
 from tests.unit.test_oauth import oauthbearer
@@ -52,6 +52,6 @@ def test_what_is_no_token_is_told_without_what_the_file_holds(tmp_path, content,
     with pytest.raises(TokenError, match=words) as caught:
         TokenFile(str(file))("")
     assert SIGNATURE not in str(caught.value)
-    said = diagnose_connection(oauthbearer(OAUTH_TOKEN_FILE=str(file)))
+    said = access(oauthbearer(OAUTH_TOKEN_FILE=str(file))).text
     assert said is not None
     assert said.startswith(f"HAPAX_KAFKA__SECURITY__OAUTH_TOKEN_FILE: {caught.value}"[:60])

@@ -191,7 +191,8 @@ def test_progress_alone_is_no_span(spans):
 
 def test_a_span_is_linked_to_the_contexts_of_its_inputs_each_once_with_its_state():
     other = f"00-{TRACE}-00f067aa0ba902b7-00"
-    stated = record(("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
+    first = ("traceparent", other.encode())  # the last is of who sent the record
+    stated = record(first, ("traceparent", PARENT.encode()), ("tracestate", b"vendor=1"))
     found = links([stated, carrying(other), carrying(PARENT), record(("x", b"1"))])
     assert [trace.format_span_id(link.context.span_id) for link in found] == [
         SPAN,

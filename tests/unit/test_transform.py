@@ -1,6 +1,7 @@
 """Step 4: what the answers of business code mean."""
 
 import dataclasses
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from google.protobuf import timestamp_pb2
 
 from hapax.core.errors import ConfigurationError, Poison
-from hapax.core.interrupt import Interrupt, KilledError
+from hapax.core.interrupt import CtrlC, Interrupt, KilledError, raise_ctrl_c
 from hapax.core.record_path import Batch
 from hapax.core.records import OUTPUT_BYTES, Output, Record
 from hapax.core.results import Failure, Undecided
@@ -35,15 +36,11 @@ def answering(answer: object) -> Any:
     return apply(lambda _record: answer)
 
 
-def test_none_means_filtered():
-    assert answering(None) == ()
-
-
 @pytest.mark.parametrize(
-    "answer", [[], (), [Output(b"1")], (Output(b"1"), Output(None)), {Output(b"1"): 1}.keys()]
+    "answer", [None, [], (), [Output(b"1")], (Output(b"1"), Output(None)), {Output(b"1"): 1}.keys()]
 )
-def test_an_iterable_means_its_outputs_in_order(answer):
-    assert answering(answer) == tuple(answer)
+def test_an_iterable_means_its_outputs_in_order_and_none_means_filtered(answer):
+    assert answering(answer) == tuple(answer or ())
 
 
 @pytest.mark.parametrize("answer", [Output("é".encode()), "é".encode(), "é"])
@@ -67,10 +64,8 @@ def test_data_without_a_format_of_outputs_is_no_record_s_failure_but_a_missing_s
     result = apply(function, attempts_max=3)
     assert isinstance(result, Undecided)
     assert isinstance(error := error_of(result), ConfigurationError)
-    said = (
-        f"HAPAX_OUTPUT__FORMAT is not set, and the transform returned a {type(data).__name__}: set"
-    )
-    assert str(error).startswith(said)
+    said = "HAPAX_OUTPUT__FORMAT is not set, and the transform returned a"
+    assert str(error).startswith(f"{said} {type(data).__name__}: set")
     function.assert_called_once_with(RECORD)
 
 
@@ -80,6 +75,16 @@ def test_a_generator_is_read_to_its_end():
         yield Output(record.key)
 
     assert apply(both) == (Output(b"v"), Output(b"k"))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_child_that_a_function_forks_ends_where_it_exits():
+    def forks(_record: Record) -> bytes:
+        if (child := os.fork()) == 0:
+            sys.exit(3)
+        return b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert apply(forks) == (Output(b"3"),)
 
 
 @pytest.mark.parametrize("form", ["alone", "one of a list", "on an event loop", "in threads"])
@@ -101,9 +106,7 @@ def test_a_generator_of_too_many_outputs_is_asked_for_no_more_and_is_a_failure(f
         return many(record)
 
     forms: dict[str, Any] = {"one of a list": listed, "on an event loop": awaited}
-    limits = CallLimits(
-        concurrency=1 + (form == "in threads"), output_bytes_max=10 * (OUTPUT_BYTES + 100)
-    )
+    limits = CallLimits(1 + (form == "in threads"), output_bytes_max=10 * (OUTPUT_BYTES + 100))
     transformer = open_transformer(form_of(forms.get(form, many)), limits)
     with closing(transformer) if isinstance(transformer, GatheredCalls) else nullcontext():
         (result,) = transformer.apply_all(Batch([RECORD]), Interrupt(), {})
@@ -344,6 +347,10 @@ def test_ctrl_c_ends_a_command_or_a_test_that_calls_business_code():
     with pytest.raises(KeyboardInterrupt):
         apply(function, attempts_max=3)
     assert len(calls) == 1
+    signal.signal(signal.SIGINT, raise_ctrl_c)  # as commands have it
+    assert apply(function) == Failure("KeyboardInterrupt", "", 1)
+    with pytest.raises(CtrlC):
+        apply(lambda _record: os.kill(os.getpid(), signal.SIGINT))
 
 
 def test_an_error_whose_text_asks_to_leave_is_a_failure_without_a_text():

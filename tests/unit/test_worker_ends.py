@@ -6,7 +6,8 @@ import pytest
 
 from hapax.cluster.partition_offsets import HeldBack
 from hapax.core.errors import BatchAbortedError, ExitCode, StopError
-from hapax.engines.worker import Worker
+from hapax.engines.batch_runner import BatchRunner
+from hapax.engines.worker import LEAVE_S, Worker
 from hapax.testing.source import InjectedFault
 from tests.kit.doubles import Script
 from tests.kit.pipeline import Pipeline
@@ -132,7 +133,20 @@ def test_a_run_bounded_by_records_ends_after_exactly_so_many():
     pipeline.write(*[b"%d" % n for n in range(9)])
     pipeline.run()
     assert pipeline.committed() == {P0: 5}
-    assert pipeline.lifecycle.reason == "the bounded run is done"
+    assert pipeline.lifecycle.end(bounded=True) == "drained"
+
+
+def test_a_stop_says_what_it_waits_for_and_what_it_leaves_to_the_next_process(monkeypatch):
+    pipeline = Pipeline(records_max=5, shutdown_s=LEAVE_S)
+    monkeypatch.setattr(BatchRunner, "busy", 3)  # calls that do not end
+    pipeline.lifecycle.stop("SIGTERM")
+    pipeline.run()
+    assert pipeline.told.of("service_draining") == [{"reason": "SIGTERM", "in_flight": 3}]
+    assert pipeline.lifecycle.end(bounded=True).split("; ") == [
+        "drained",
+        "SIGTERM came before the end of this bounded run",
+        "records that the next process calls again: 3",
+    ]
 
 
 def test_a_run_to_the_ends_ends_there_and_leaves_what_came_later():

@@ -10,7 +10,7 @@ import pytest
 from hapax.core.errors import DeadLetterLimitError
 from hapax.core.record_path import Batch
 from hapax.core.records import Output, Record
-from hapax.engines.idle_offsets import Bounds, Ends
+from hapax.engines.idle_offsets import Ends
 from hapax.engines.worker import Worker
 from hapax.processing.exactly_once import ExactlyOnce
 from hapax.testing.source import InjectedFault
@@ -20,16 +20,6 @@ from tests.kit.pipeline import Pipeline
 P0 = ("in", 0)
 TRANSACTION = ("begin", "send", "send_offsets", "commit")
 STEPS = ("take", *TRANSACTION, "committed", "rewind", "attend", "abort")
-
-
-def test_input_flows_through_in_batches_until_told_to_stop():
-    pipeline = Pipeline(2, batch_max=3)
-    pipeline.write(*[b"%d" % n for n in range(10)])
-    pipeline.write(*[b"x%d" % n for n in range(5)], partition=1)
-    pipeline.run_judged()
-    settled = [facts["settled"] for facts in pipeline.told.of("transaction_committed")]
-    assert [each.records for each in settled] == [3, 3, 3, 3, 3]
-    assert {each.attempt for each in settled} == {1}
 
 
 def calls_in_handlers(pipeline: Pipeline) -> list[str]:
@@ -84,31 +74,6 @@ def test_a_request_that_was_sent_twice_does_no_harm_to_the_next_transaction(doub
     assert pipeline.told.names().count("in_doubt_fenced") == 1
 
 
-def test_content_that_is_refused_as_a_set_is_halved_down_to_its_culprit():
-    pipeline = Pipeline()
-    pipeline.broker.rejects = lambda message: message.topic == "out" and message.value == b"BAD"
-    pipeline.write(*[b"%d" % n for n in range(10)], b"bad", *[b"x%d" % n for n in range(5)])
-    pipeline.run()
-    assert pipeline.dead() == [b"bad"]
-    assert len(pipeline.outputs()) == 15
-    sizes = [facts["records_max"] for facts in pipeline.told.of("batch_halved")]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 1
-
-
-def test_content_that_is_refused_by_name_becomes_a_dead_letter_at_once():
-    def long(record: Record) -> Output:
-        value = record.value or b""
-        return Output(value * 200 if value == b"bad" else value)
-
-    pipeline = Pipeline(transform=long)
-    pipeline.broker.bytes_max = 400
-    pipeline.write(b"a", b"bad", b"c")
-    pipeline.run()
-    assert (pipeline.dead(), pipeline.outputs()) == ([b"bad"], [b"a", b"c"])
-    assert pipeline.told.names().count("batch_aborted") == 1
-
-
 def test_a_dead_letter_that_is_refused_too_is_cut_until_it_fits():
     pipeline = Pipeline()
     pipeline.broker.bytes_max = 400
@@ -145,19 +110,6 @@ def test_a_dead_letter_topic_that_refuses_everything_stops_the_service():
     with pytest.raises(DeadLetterLimitError, match="record in/0/1 is refused even without"):
         pipeline.run()
     assert pipeline.outputs() == [b"A"]
-
-
-def test_an_outage_of_claims_is_waited_out_and_nothing_is_lost():
-    script = Script()
-    pipeline = Pipeline(faults=script)
-    pipeline.write(b"a", b"a/2", b"b")
-    pipeline.claims.outage = "away"
-
-    def answer() -> None:
-        pipeline.claims.outage = None
-
-    script.at("attend", 5, answer)
-    pipeline.run_judged()
 
 
 def test_told_to_stop_in_the_middle_of_a_batch_the_finished_part_is_committed():
@@ -316,25 +268,3 @@ def test_partitions_that_left_are_forgotten_and_all_when_everything_is_read_agai
     assert known.pending() == []
     known.note({FIRST: 5})
     assert known.pending() == [FIRST]
-
-
-def test_a_run_bounded_by_records_takes_no_more_than_its_rest_and_others_are_never_spent():
-    bounds = Bounds(records_max=7, at_end=False)
-    bounds.count(4)
-    assert (bounds.limit(500), bounds.limit(2), bounds.spent) == (3, 2, False)
-    bounds.count(3)
-    assert bounds.spent
-    endless = Bounds(records_max=None, at_end=False)
-    endless.count(10**9)
-    assert (endless.spent, endless.wants_ends, endless.limit(500)) == (False, False, 500)
-
-
-def test_a_run_to_the_ends_asks_for_them_once_and_misses_what_is_below():
-    bounds = Bounds(records_max=None, at_end=True)
-    asked = [bounds.wants_ends]
-    bounds.start({FIRST: 5, SECOND: 0})
-    assert [*asked, bounds.wants_ends] == [True, False]
-    assert bounds.missing({}) == [FIRST]
-    assert bounds.missing({FIRST: 4}) == [FIRST]
-    assert bounds.missing({FIRST: 5}) == []
-    assert bounds.missing({FIRST: 9}) == []

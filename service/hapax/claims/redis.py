@@ -3,9 +3,8 @@
 One request claims a batch, by one script (redis_claim.lua): it finds which ids are claimed, and by
 whom, and claims the others, in one step.
 
-Exactness. An id is reduced to 116 bits of BLAKE2b. Two of n live ids share them with a probability
-below n² / 2¹¹⁷: for a thousand million ids 6e-18. Nothing else decides. The salt is the app and
-the epoch, which is random: no sender can choose ids whose digests are alike in any part.
+An id is reduced to 116 bits of BLAKE2b: two of n live ids share them with a probability below
+n² / 2¹¹⁷ (6e-18 of 10⁹). The salt has the random epoch: no sender can choose digests.
 
 Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 
@@ -21,19 +20,17 @@ Storage, all under the hash tag {app}, so that one slot of a cluster holds it:
 - A longer time to live holds at once for all ids that are kept, a shorter one from the next
   generation on.
 - A clock that is set back begins its future generations again; one that is set forward ends claims
-  early, which is seen because each answer has the time.
-- Keys end by themselves after two and a half times the time to live, should the app be gone.
-- The epoch is the canary, made at the first call. When the store was emptied (FLUSHALL, empty
-  restart, failover to an empty replica) the script has another one: the batch is claimed again in
-  that, and ``on_emptied`` is called.
-- The cluster is Kafka's id of the brokers that coordinates belong to: at another cluster they name
-  other records. The first call that knows it writes it; a call of another one claims nothing.
+  early, which each answer shows: it has the time.
+- Keys end by themselves after two and a half times the time to live.
+- The epoch is made at the first call. A store that was emptied has another one: the batch is
+  claimed again in that, and ``on_emptied`` is called.
+- The cluster is Kafka's id, written by the first call that knows it; a call of another one claims
+  nothing, for coordinates name other records there.
 
 Of a digest, 14 bytes name the id and 4 bits its shard; an owner has 14 as well: 3 of a topic's
 number, 3 of the partition, 8 of the offset. A topic's number is a hash of its name: a failover that
 loses the latest writes cannot give it to another topic.
-
-Time is Redis' own. Redis 6.2 is the oldest that works.
+Redis 6.2 is the oldest that works.
 """
 
 from __future__ import annotations

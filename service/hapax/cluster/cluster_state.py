@@ -226,7 +226,6 @@ class ClusterState(msgspec.Struct, frozen=True):
 class ProcessState(msgspec.Struct, frozen=True):
     """This process. ``files_max``: open files that it may have; None where there is no limit."""
 
-    python: tuple[int, int, int]
     librdkafka: str
     libraries: Mapping[str, str]
     files_max: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import signal
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -158,7 +158,8 @@ def up(
             if spark_workers:
                 typer.echo(f"Spark: {sandbox.spark.page_url}", err=True)
             typer.echo("Running. Ctrl-C ends it and its processes.", err=True)
-            signal.pause()
+            while True:  # pause() would miss a signal that comes just before it
+                time.sleep(0.5)
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
 

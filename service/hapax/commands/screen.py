@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hapax.core.errors import ConfigurationError, ExitCode, HapaxError, StopError
+from hapax.core.interrupt import CtrlC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -484,7 +485,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         for one in signals:
             signal.signal(one, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise CtrlC
 
     before = [signal.signal(one, interrupt) for one in signals]
     try:

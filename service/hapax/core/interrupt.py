@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,19 +16,32 @@ if TYPE_CHECKING:
 
 SLICE_S: Final = 0.01
 """How late a pause hears that it is to end."""
+_PROCESS: Final = os.getpid()
 
 
 class KilledError(BaseException):
     """A kill, as simulations raise it in business code: nothing may stop it, as with a real one."""
 
 
+class CtrlC(KeyboardInterrupt):
+    """A person's, within a command: of business code it is another one."""
+
+
+def raise_ctrl_c(_number: int, _frame: object) -> NoReturn:
+    raise CtrlC
+
+
 def is_from_outside(error: BaseException) -> bool:
     """Whether a person or a simulated kill ends the process, and not what business code raises.
 
-    Only Python's own handler of SIGINT raises, in the main thread: the service has one that
-    records, and processes that make calls have none, so that there only business code does.
+    Commands have a handler of SIGINT that raises CtrlC, the service one that records, and
+    processes that make calls none: there what business code raises is its own. Within Python's own
+    handler, as in tests, the main thread's KeyboardInterrupt is taken for a person's.
+    A child that business code has forked ends here where it exits: the clients are not its own.
     """
-    return isinstance(error, KilledError) or (
+    if isinstance(error, SystemExit) and os.getpid() != _PROCESS:
+        os._exit(error.code if isinstance(error.code, int) else bool(error.code))
+    return isinstance(error, KilledError | CtrlC) or (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

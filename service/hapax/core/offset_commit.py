@@ -5,9 +5,9 @@ what is written with an offset. The transaction only sends it, so neither knows 
 
 The metadata of a committed offset is a text, of which brokers keep 4096 bytes
 (``offset.metadata.max.bytes``): ``hapax topic=<id> cluster=<id> began=<partitions>
-span=<start>:<stop>:<name> deaths=<n> until=<offset> elsewhere=<id>``, in this order, each word left
-out when it is not known. Offsets that Kafka's own tools wrote have none of them, and earlier
-versions wrote only ``topic``; both are read as "not known".
+span=<start>:<stop>:<name> deaths=<n> until=<offset> elsewhere=<id> state=<id>``, in this order,
+each word left out when it is not known. Offsets that Kafka's own tools wrote have none of them, and
+earlier versions wrote only ``topic``; both are read as "not known".
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     until       the end (exclusive) of the range that was being worked on when the first died
     elsewhere   Kafka's id of the cluster of the outputs, where the progress counts: the offset is
                 for tools that show the lag, and nothing begins at it
+    changelog_id  that of the topic which had the state at this offset; "None": it was not known
     """
 
     topic_id: str | None = None
@@ -70,6 +71,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
     until: int | None = None
     span: Span | None = None
     elsewhere: str | None = None
+    changelog_id: str | None = None
 
     def encode(self) -> str:
         """Return the text to commit; empty without any fact."""
@@ -81,6 +83,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             "deaths": self.deaths or None,
             "until": self.until,
             "elsewhere": self.elsewhere,
+            "state": self.changelog_id,
         }
         words = [f"{name}={value}" for name, value in facts.items() if value is not None]
         return " ".join([_FORM, *words]) if words else ""
@@ -104,6 +107,7 @@ class CommittedMetadata(msgspec.Struct, frozen=True, gc=False):
             until=_number(facts.get("until")),
             span=Span.decode(facts["span"]) if "span" in facts else None,
             elsewhere=facts.get("elsewhere") or None,
+            changelog_id=facts.get("state") or None,
         )
 
 

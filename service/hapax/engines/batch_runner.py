@@ -104,9 +104,9 @@ class BatchRunner:
         return self._ahead is not None
 
     @property
-    def busy(self) -> bool:
-        """Whether records are in work between two batches: here none are."""
-        return False
+    def busy(self) -> int:
+        """How many records are in work between two batches: here none."""
+        return 0
 
     def inside(self) -> Progress:
         """Return by partition the first record in work that is of an earlier intake: here none."""
@@ -261,8 +261,8 @@ class WindowRunner(BatchRunner):
         self._held: set[TopicPartition] = set()
 
     @property
-    def busy(self) -> bool:
-        return bool(self._window.records)
+    def busy(self) -> int:
+        return self._window.records
 
     def inside(self) -> Progress:
         return self._window.firsts()

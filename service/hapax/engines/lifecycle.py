@@ -35,6 +35,8 @@ class Lifecycle:
         self._deadline_s: float | None = None
         self._wait = wait
         self.reason = ""
+        self.given_up: int | None = None
+        """Records whose calls had begun, and are not committed; None: no stop was heard."""
         self.paused = False
         """Whether an operator wants nothing to be taken: set by a thread of the telemetry port."""
         self.outdated = False
@@ -63,6 +65,15 @@ class Lifecycle:
 
     def resume(self) -> None:
         self.paused = False
+
+    def end(self, *, bounded: bool) -> str:
+        """Return what a process that exits with 0 says: also what it has left to the next one."""
+        words = ["drained"]
+        if bounded and self.reason.startswith("SIG"):
+            words.append(f"{self.reason} came before the end of this bounded run")
+        if self.given_up not in {None, 0}:
+            words.append(f"records that the next process calls again: {self.given_up}")
+        return "; ".join(words)
 
     @property
     def stopping(self) -> bool:

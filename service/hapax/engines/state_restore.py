@@ -2,8 +2,7 @@
 
 The producer is registered by then, so that no transaction of a process before this one is open for
 long. A partition is read from where its row ends, or from the start of the changelog where the row
-is of something else: another cluster, a topic that was recreated, a log that was cut, or a folder
-that is older than what compaction keeps of deleted entries.
+is of something else: another cluster, an input that was recreated, or what compaction forgot.
 """
 
 from __future__ import annotations
@@ -102,13 +101,13 @@ class GroupMovedBackError(PositionLostError):
 
 
 class ChangelogLostError(PositionLostError):
-    """The changelog was recreated: it lacks changes of records that the group has committed."""
+    """The changelog was recreated or cut: it lacks changes of records that were committed."""
 
     def __init__(self, where: TopicPartition, at: int) -> None:
         super().__init__(
-            f"{where[0]}/{where[1]}: the changelog was deleted and recreated, and lacks what"
-            f" records below {at} have changed: {AGAIN}; or continue with what the new topic has:"
-            " remove the folder HAPAX_STATE__DIR"
+            f"{where[0]}/{where[1]}: the changelog was deleted and recreated, or has lost its end"
+            f" in an unclean election, and lacks what records below {at} have changed: {AGAIN};"
+            f" hapax offsets set {where[0]} latest --drop-state begins at the end with nothing"
         )
 
 
@@ -216,7 +215,7 @@ def _rows(
     rows = {}
     for where, at in wanted.places.items():
         row = store.row(where)
-        if row is not None and -1 < row.source < at and another_changelog(row.of, store.of):
+        if row is not None and -1 < row.source < at and _lost(row, store.of, span):
             raise ChangelogLostError(where, at)
         if row is None or not _usable(row, store, changelog, span, at):
             store.drop(wanted.where)
@@ -230,6 +229,10 @@ def another_changelog(was: tuple[str, ...], now: tuple[str, ...]) -> bool:
     """Whether ids are of the same cluster and inputs, and of a changelog that was recreated."""
     known = "None" not in (was[-1], now[-1])
     return known and was[:-1] == now[:-1] and was[-1] != now[-1]
+
+
+def _lost(row: StatePosition, of: tuple[str, ...], span: tuple[int, int]) -> bool:
+    return another_changelog(row.of, of) or (row.of == of and row.changelog > span[1])
 
 
 def _usable(
@@ -331,19 +334,23 @@ class StateHold:
     def _look(self, source: Source) -> None:
         """Want the state of what was assigned before its first record comes."""
         self._unseen &= source.assignment()
-        if not self._alone:
-            self._look_at_all(source)
-            return
+        places = (self._places if self._alone else self._places_of_all)(source)
+        for where, at in places.items():
+            was = (source.beside(where).changelog_id or "None",)
+            if at and another_changelog(was, self._store.of[-1:]):
+                raise ChangelogLostError(where, at)
+        self._want(self._state.unread(places))
+
+    def _places(self, source: Source) -> Progress:
         known = source.processed()
         if missing := self._unseen - known.keys():
             committed = source.committed(missing)
             known |= {where: at for where, at in committed.items() if at is not None}
-        placed = {where: known[where] for where in sorted(self._unseen) if where in known}
-        self._unseen.clear()
-        self._want(self._state.unread(placed))
+        unseen, self._unseen = self._unseen, set()
+        return {where: known[where] for where in sorted(unseen) if where in known}
 
-    def _look_at_all(self, source: Source) -> None:
-        """Want the state of what is assigned with all that share it, and hold what lacks some.
+    def _places_of_all(self, source: Source) -> Progress:
+        """Return those that are assigned with all that share their state; hold what lacks some.
 
         Of an input in which the group has no offset, no record can have changed anything.
         """
@@ -354,7 +361,7 @@ class StateHold:
         if new := split - self._split:
             self._process.events.state_awaited(new)
         self._unseen = self._split = split
-        self._want(self._state.unread({at: committed[at] or 0 for at in whole}))
+        return {at: committed[at] or 0 for at in whole}
 
     def _want(self, places: Progress) -> None:
         new: dict[TopicPartition, Progress] = {}

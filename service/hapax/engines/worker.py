@@ -112,10 +112,12 @@ class Worker:
         """Whether there is more to do; while stopping, until the calls in flight have ended."""
         if not self._lifecycle.stopping:
             return True
-        if self._lifecycle.left_s <= LEAVE_S or not self._runner.busy:
-            return False
         self._runner.drain()
-        return self._runner.busy
+        left = self._runner.busy
+        if self._lifecycle.given_up is None:
+            self._events.service_draining(self._lifecycle.reason, left)
+        self._lifecycle.given_up = left
+        return left > 0 and self._lifecycle.left_s > LEAVE_S
 
     def _leave(self) -> None:
         """Commit what is after the last records; without it the successor looks it up again."""

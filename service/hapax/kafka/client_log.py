@@ -28,6 +28,7 @@ DEBUG = "metadata"
 """The client's ``debug`` contexts in which it reports ids: some lines for each answer to a
 metadata request, none for records."""
 _CHANGED = re.compile(r"Topic (\S+) changed id from (\S+) to (\S+)")
+_RESIZED = re.compile(r"Topic (\S+) (?:\(id \S+\) )?partition count changed from (\d+) to (\d+)")
 _CLUSTER = re.compile(r"ClusterId: ([^\s,]+), ControllerId: ")
 _LEADER = re.compile(r"Topic (\S+) \[(\d+)\] Leader \S+ Epoch (\d+)")
 _KAFKAS = str.maketrans("+/", "-_")
@@ -53,7 +54,9 @@ class TopicIds:
     cluster        the id of the cluster that was met first
     other_cluster  of another one that was met later: it stays, for the client now knows brokers
                    of both
+    shrunk         topics with fewer partitions than before: deleted, if that is no mistake
     began          how many partitions topics had when the group was taken over from another client
+    changelog      the id of the topic that keeps the state
     """
 
     def __init__(self) -> None:
@@ -62,7 +65,9 @@ class TopicIds:
         self._epochs: dict[Where, int] = {}
         self.cluster: str | None = None
         self.other_cluster: str | None = None
+        self.shrunk: set[str] = set()
         self.began: dict[str, int | None] = {}
+        self.changelog: str | None = None
 
     def hear(self, text: str) -> None:
         """Take a line of the client; called from its own C code, so it never raises."""
@@ -72,6 +77,8 @@ class TopicIds:
             self._epochs[(led[1], int(led[2]))] = int(led[3])
         elif (found := _CHANGED.search(text)) is not None:
             self._hear_topic(found)
+        elif (sizes := _RESIZED.search(text)) is not None and int(sizes[3]) < int(sizes[2]):
+            self.shrunk.add(sizes[1])
 
     def meet_cluster(self, cluster_id: str | None) -> None:
         """Take note of the cluster that answered; None: brokers too old to say."""
@@ -127,8 +134,9 @@ class TopicIds:
         """``beside``: has the group's beginning and its span, which are carried on."""
         known = beside or CommittedMetadata()
         began = self.began.get(where[0]) if known.began is None else known.began
+        topic_id, changelog = self._known.get(where[0]), self.changelog
         metadata = CommittedMetadata(
-            self._known.get(where[0]), self.cluster, began, span=known.span
+            topic_id, self.cluster, began, span=known.span, changelog_id=changelog
         ).encode()
         return GroupOffset(*where, offset, metadata or None, epoch)
 

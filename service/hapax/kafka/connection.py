@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import socket
 import ssl
 import threading
@@ -76,7 +77,7 @@ def new_client_answered(properties: Mapping[str, Any], timeout_s: float) -> bool
 def no_broker(settings: Settings, error: KafkaException | None = None) -> PreflightError:
     """Return the one sentence of a command, after ``error`` or because nothing listens."""
     servers = settings.kafka.bootstrap_servers
-    reason = unanswered(servers) if error is None else diagnose_connection(settings)
+    reason = unanswered(servers) if error is None else access(settings).text
     if reason is None and error is not None:
         reason = describe(error.args[0])
     problem = (
@@ -90,10 +91,6 @@ def require_listener(settings: Settings) -> None:
     """Raise PreflightError within a second; the client itself would try until its timeout."""
     if all(each.problem for each in bootstrap(settings.kafka.bootstrap_servers).values()):
         raise no_broker(settings)
-
-
-def diagnose_connection(settings: Settings) -> str | None:
-    return access(settings).text
 
 
 def access(settings: Settings) -> Access:
@@ -163,6 +160,14 @@ def probe(places: Iterable[str], within_s: float = RESOLVE_TIMEOUT_S) -> dict[st
 
 def bootstrap(servers: str) -> dict[str, Address]:
     return probe((place.strip() for place in servers.split(",") if place.strip()), SOON_S)
+
+
+def addressed(text: str, settings: Settings) -> str:
+    """Return a text in which commands of Kafka's own tools name the brokers."""
+    secured = settings.kafka.security.protocol != "plaintext"
+    place = f"--bootstrap-server {settings.kafka.bootstrap_servers}"
+    more = " --command-config client.properties" if secured else ""
+    return re.sub(r"\b(kafka-[a-z-]+\.sh) ", rf"\1 {place}{more} ", text)
 
 
 def unanswered(servers: str) -> str:

@@ -1,9 +1,7 @@
 """Where the client gets its tokens of OAUTHBEARER, unless it fetches them itself; its files.
 
 From a file, as Kubernetes projects them into a pod: it is read whenever the client wants a token,
-at first and when four fifths of the time are over that is left of the last one (librdkafka).
-Kubernetes writes a new token at about the same share of its life, so a connection never outlives
-its token by reading too early.
+at first and after four fifths of the last one's time (librdkafka), when Kubernetes has a new one.
 
 For Amazon MSK, requests that AWS' own library signs in the process. The identity is what AWS'
 libraries find: variables, the role of a Kubernetes service account or of the instance. A token is

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -216,7 +216,7 @@ class Adopting:
 
 
 def recommit_here(settings: Settings, here: str) -> Progress:
-    """Commit the group's offsets again, with the ids of this cluster and its topics.
+    """Commit the group's offsets again, with the ids of this cluster and its inputs.
 
     The offsets themselves stay. Return those that were committed again: all that the group has in
     the topics it reads. Raises PreflightError, and changes nothing, while the group has members,
@@ -225,13 +225,12 @@ def recommit_here(settings: Settings, here: str) -> Progress:
     with closing(BlockingOffsets(settings)) as client:
         places, ids = client.partitions(settings.read_topics), topic_ids(settings)
         answers = client.answers(places, stable=True)
+    new: dict[str, Any] = {"cluster_id": here, "changelog_id": None}
     # Without the leader's epoch: it counts the elections of the cluster that it came from.
     renewed = {
         where: (
             one.offset,
-            msgspec.structs.replace(
-                CommittedMetadata.of(one), topic_id=ids[where[0]], cluster_id=here
-            ),
+            msgspec.structs.replace(CommittedMetadata.of(one), topic_id=ids[where[0]], **new),
         )
         for where, one in answers.items()
         if one.offset >= 0

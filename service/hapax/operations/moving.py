@@ -231,10 +231,11 @@ class Moving(Operation):
         self, moves: Iterable[Move], *, keep_claims: bool = False, state: StateOfMoves | None = None
     ) -> int:
         """Move the offsets; return how many claims of passed records were forgotten."""
-        due = [move for move in moves if move.changes]
+        drops = state is not None and state.drops
+        due = [move for move in moves if move.changes or drops]  # no offset names the old changelog
         if state is not None:
             state.require()
-        if not due and not (state and state.drops):
+        if not due and not drops:
             return 0
         self._group.await_empty(self._tell)
         forgotten = 0 if keep_claims else self._forget_passed(due)

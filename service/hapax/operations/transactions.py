@@ -20,6 +20,7 @@ from hapax.cluster.transaction_states import (
 from hapax.core.errors import ConfigurationError, HapaxError, PreflightError, ProducerDeadError
 from hapax.kafka.admin.second_client import RequestError, producers, write_marker
 from hapax.kafka.admin.topics import members
+from hapax.kafka.connection import addressed
 from hapax.kafka.produce.standalone import fence
 from hapax.operations.reading import Operation, read_ranges, undecided
 
@@ -260,12 +261,6 @@ def _gap(
 
 def kafka_tool(settings: Settings, gap: Gap, action: str) -> str:
     """Name a partition by its last stable offset: there the first open transaction begins."""
-    kafka, (name, *more) = settings.kafka, action.split(" ", 1)
-    secured = kafka.security.protocol != "plaintext"
-    parts = [
-        f"kafka-transactions.sh --bootstrap-server {kafka.bootstrap_servers}",
-        *(["--command-config client.properties"] if secured else []),
-        f"{name} --topic {gap.topic} --partition {gap.partition}",
-        *more,
-    ]
-    return " ".join(parts)
+    name, *more = action.split(" ", 1)
+    place = f"--topic {gap.topic} --partition {gap.partition}"
+    return addressed(" ".join(["kafka-transactions.sh", name, place, *more]), settings)

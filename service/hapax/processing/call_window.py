@@ -14,10 +14,8 @@ Records of one key are called one at a time, in input order; keys overlap. Recor
 have no order among each other. An event loop or threads make the calls.
 
 Records enter the ``Window`` per partition in input order and leave it as the finished prefix of
-their partition, so that plan, transaction and settle see what they always see: outputs in input
-order, and no offset beyond an unfinished record. Results are kept by coordinates: after an abort
-the same records are read again and meet their results, so that no function is called twice without
-a crash.
+their partition: no offset is beyond an unfinished record. Results are kept by coordinates: after an
+abort the same records are read again and meet them, and no function is called twice.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ Kafka may not have; what it lacks is in the changelog (KIP-892 brought the same 
 4.4). Before a batch is called, the store must be where the group is: ``begin``.
 
 Inputs that are several share the state of a partition number: it is sure of all or of none of them.
-
 After an abort every record of the batch is called again, for what it saw may be undone.
 """
 

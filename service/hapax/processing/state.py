@@ -91,12 +91,14 @@ class ChangelogPiece(msgspec.Struct):
     next     offset after them
     source   the highest offset of the input that they come from; -1: none says
     others   the same of other inputs, by topic
+    deleted  entries that were, each with the offset of the input that it comes from
     """
 
     changes: Changes
     next: int = -1
     source: int = -1
     others: dict[str, int] = {}
+    deleted: list[tuple[int, bytes]] = []
 
 
 Spans = Mapping[int, tuple[int, int]]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -154,12 +153,6 @@ class Rights:
         bindings = [AclBinding(*_words(user, right)) for right in rights]
         for answer in self._admin.create_acls(bindings).values():
             answer.result(_TIMEOUT_S)
-
-    def withdraw(self, user: str, *rights: Right) -> int:
-        """Take back what was allowed; return how many grants went."""
-        chosen = [AclBindingFilter(*_words(user, right)) for right in rights]
-        answers = self._admin.delete_acls(chosen).values()
-        return sum(len(answer.result(_TIMEOUT_S)) for answer in answers)
 
 
 def _words(user: str, right: Right) -> tuple[Any, ...]:

@@ -143,18 +143,6 @@ def bundled_redis() -> Path | None:
     return next(iter(found), None)
 
 
-def openssl() -> Path:
-    return _program("openssl", "openssl")
-
-
-def prometheus() -> Path:
-    return _program("prometheus", "prometheus", _OF_A_RELEASE)
-
-
-def promtool() -> Path:
-    return _program("promtool", "prometheus", _OF_A_RELEASE)
-
-
 def spark_home() -> Path:
     found = _package("pyspark")
     if found is None:
@@ -246,6 +234,11 @@ def _program(name: str, package: str, otherwise: str = "") -> Path:
             f"{name} is not on the PATH. Run: sudo apt-get install {package}{otherwise}"
         )
     return found
+
+
+openssl = partial(_program, "openssl", "openssl")
+prometheus = partial(_program, "prometheus", "prometheus", _OF_A_RELEASE)
+promtool = partial(_program, "promtool", "prometheus", _OF_A_RELEASE)
 
 
 @cache  # where it cannot be done, once is enough

@@ -246,11 +246,6 @@ def executor_properties() -> dict[str, str]:
     return {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java_options()}
 
 
-def driver_properties() -> dict[str, str]:
-    """Return those, and the memory of a driver on the same machine."""
-    return {**executor_properties(), "spark.driver.memory": "512m"}
-
-
 class SparkDaemon(ManagedProcess):
     """A master or a worker. What it starts (executors) ends when it notices that it is gone."""
 

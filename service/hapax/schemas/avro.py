@@ -24,7 +24,7 @@ from uuid import UUID
 
 import msgspec
 
-from hapax.schemas.typed import TYPE, plain_first
+from hapax.schemas.typed import TYPE, plain, plain_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,8 @@ def reader(
         return bytes
     if resolved_to is not None:
         given, read = _held(text, known), _held(json.loads(resolved_to), {}, defaults=True)
-        return lambda content: _one(schemaless_reader(BytesIO(content), given, read))
+        # fastavro puts the default of a field, one object, into every record: ``plain`` copies it.
+        return lambda content: plain(_one(schemaless_reader(BytesIO(content), given, read)))
     node, ambiguous = with_branches(written, known, marked=marked)
     if ambiguous:
         branches, shape = _held(node.schema, {}), node.read

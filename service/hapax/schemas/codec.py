@@ -101,6 +101,8 @@ class Decoder:
         self._kind = kind
         # The JSON form of Protobuf has numbers of 64 bits as text.
         self._shape = typed.shape(kind, strict=formats.input != "protobuf")
+        exact = formats.input == "json-schema" and isinstance(self._shape, partial)
+        self._exact = typed.json_reader(kind) if exact else None
         self._marked = formats.output == "avro" and self._shape is typed.as_it_is
         self._resolved_to = None if formats.reader is None else text_of(formats.reader, "INPUT")
         self._readers: dict[str | int, Reader] = {}
@@ -165,7 +167,7 @@ class Decoder:
         read = (
             avro.reader(schema, self._resolved_to, marked=self._marked)
             if self._format == "avro"
-            else json_schema.reader(schema)
+            else json_schema.reader(schema, self._exact)
         )
         if shape is typed.as_it_is:
             return lambda _rest, content: read(content)

@@ -120,8 +120,6 @@ class _Around:
     def _encoded(self, answer: Any) -> Any:
         if answer is None:
             return None
-        if type(answer) is Output:
-            return self._output(answer)
         if isinstance(answer, list | tuple | Iterator):
             return map(self._output, answer)
         return self._output(answer)

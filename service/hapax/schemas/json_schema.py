@@ -26,14 +26,13 @@ _BASE: Final = "json-schema:///"
 """What a relative reference of a schema without an id is resolved to."""
 
 
-def reader(schema: Schema) -> Callable[[bytes], Any]:
-    """Return what decodes content, and raises where it does not fit its schema."""
+def reader(schema: Schema, typed: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
+    """Return what decodes content, by ``typed`` in the end; raises where it breaks its schema."""
     validate = _validator(schema)
 
     def decode(content: bytes) -> Any:
-        data = msgspec.json.decode(unmarked(content))
-        validate(data)
-        return data
+        validate(data := msgspec.json.decode(text := unmarked(content)))
+        return typed(text) if typed else data
 
     return decode
 
@@ -46,9 +45,21 @@ def writer(schema: Schema, prefix: bytes) -> Callable[[Any], bytes]:
     def encode(data: Any) -> bytes:
         plain = msgspec.to_builtins(data, builtin_types=(Decimal,), enc_hook=_base)
         validate(plain)
-        return prefix + text(plain)
+        written = text(plain)
+        if any(sign in written for sign in (b"null", b"NaN", b"Infinity")):
+            require_finite(plain)
+        return prefix + written
 
     return encode
+
+
+def require_finite(data: Any) -> None:
+    """Raise where a number is none of JSON: msgspec writes null for it, of decimals NaN."""
+    if isinstance(data, dict | list | tuple):
+        for each in data.values() if isinstance(data, dict) else data:
+            require_finite(each)
+    elif isinstance(data, float | Decimal) and not Decimal(data).is_finite():
+        raise ValueError(f"{data} is no number of JSON")
 
 
 def _base(value: Any) -> Any:

@@ -12,35 +12,37 @@ from uuid import UUID
 
 import msgspec
 
-from hapax.schemas import protobuf
+from hapax.schemas import json_schema, protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TYPE: Final = "-type"
 """The member of a dict that names its record, in Avro."""
-_BUILTIN: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+_BOTH: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 """What Avro knows as well as msgspec: left as it is."""
 
 
 def plain_first(write: Callable[[Any], bytes], data: Any) -> bytes:
     """Write data as Avro takes it: dicts, lists and values, also those that JSON does not know."""
-    return write(data if type(data) is dict else _plain(data))
+    return write(data if type(data) is dict else plain(data))
 
 
 def plain_json_first(write: Callable[[Any], Any], data: Any) -> Any:
-    return write(data if type(data) is dict else _plain(data, json=True))
+    return write(data if type(data) is dict else plain(data, json=True))
 
 
-def _plain(data: Any, *, json: bool = False) -> Any:
+def plain(data: Any, *, json: bool = False) -> Any:
     if hasattr(data, "model_dump"):
         return data.model_dump(mode="json" if json else "python")
-    return msgspec.to_builtins(data, builtin_types=() if json else _BUILTIN)
+    return msgspec.to_builtins(data, builtin_types=() if json else _BOTH)
 
 
 def json_bytes(data: Any) -> bytes:
     plain = data.model_dump(mode="json") if hasattr(data, "model_dump") else data
-    return msgspec.json.encode(plain)
+    if b"null" in (text := msgspec.json.encode(plain)):
+        json_schema.require_finite(msgspec.to_builtins(plain, enc_hook=repr))
+    return text
 
 
 def json_reader(kind: Any) -> Callable[[bytes], Any]:
@@ -58,7 +60,7 @@ def shape(kind: Any, *, strict: bool) -> Callable[[Any], Any]:
         return named
     if hasattr(kind, "model_validate"):
         return cast("Callable[[Any], Any]", kind.model_validate)
-    return partial(msgspec.convert, type=kind, builtin_types=_BUILTIN, strict=strict)
+    return partial(msgspec.convert, type=kind, builtin_types=_BOTH if strict else (), strict=strict)
 
 
 def _by_name(kind: Any, *, strict: bool) -> Callable[[Any], Any] | None:

@@ -92,7 +92,7 @@ def configure_logs(
         *hide,
         *([] if troubles is None else [troubles]),
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
     ]
     if console:
         colors = stream.isatty() and not os.environ.get("NO_COLOR")

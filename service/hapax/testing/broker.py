@@ -354,10 +354,6 @@ class MemoryBroker:
         producer.late_offsets = producer.late_offsets if offsets is None else dict(offsets)
         producer.late_end = producer.late_end if end is None else end
 
-    def open_transactions(self) -> list[str]:
-        self.expire()
-        return [name for name, producer in self._producers.items() if producer.state == "ongoing"]
-
     def expire(self) -> None:
         if self._due_s == math.inf or self._clock is None:
             return

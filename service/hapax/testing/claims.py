@@ -171,9 +171,6 @@ class MemoryClaims(Claims):
         self._kept.generations.clear()
         self._emptied = True
 
-    def set_clock(self, forward_s: float) -> None:
-        self._kept.ahead_s += forward_s
-
     def _now_s(self) -> float:
         return self._clock.monotonic() + self._kept.ahead_s
 

@@ -30,7 +30,7 @@ from hapax.kafka.read.group_start import require_one_form, start_remarks
 from hapax.kafka.read.input_logs import LogLookup
 from hapax.kafka.read.lag_probe import TaskProgress
 from hapax.kafka.read.offsets_client import input_logs
-from hapax.spark import open_publisher, register
+from hapax.spark import close_desks, open_publisher, register
 from hapax.wiring import builders as parts
 from hapax.wiring.task import run_plans
 
@@ -76,7 +76,6 @@ def run_records(shared: Shared, stack: ExitStack) -> None:
     parts.start_lag_monitor(shared, stack, TaskProgress(settings, engine.group_progress))
     shared.events.service_ready()
     engine.run()
-    shared.events.service_draining(shared.lifecycle.reason)
 
 
 def _pacing(settings: Settings) -> Pacing:
@@ -104,6 +103,7 @@ def run_pipeline(shared: Shared, stack: ExitStack) -> None:
     session = executors.start(open_session)
     if session is None:
         return
+    stack.callback(close_desks)
     stack.callback(spark_pipeline.close, session)
     if not executors.prepare(session.sparkContext):
         return

@@ -8,32 +8,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hapax.core.errors import PreflightError
 from hapax.engines.state_restore import Keyed, StateHold
 from hapax.engines.steps import now_ms
 from hapax.kafka.produce.base import KafkaProducing
-from hapax.kafka.read.changelog import Changelog
 from hapax.processing.keyed_state import KeyedState
 from hapax.state_store import LmdbStore
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from hapax.kafka.consume.source import KafkaSource
     from hapax.kafka.produce.producer import Report
+    from hapax.kafka.read.changelog import Changelog
     from hapax.wiring.builders import Producing, Shared
 
 
 def keyed_state(
-    shared: Shared, transaction: Producing, placed: dict[int, Report], stack: ExitStack
+    shared: Shared,
+    changelog: Changelog,
+    source: KafkaSource,
+    transaction: Producing,
+    placed: dict[int, Report],
+    stack: ExitStack,
 ) -> Keyed:
-    """Raise PreflightError where state cannot be kept."""
+    """Raise PreflightError where the folder of the state is of no use."""
     settings = shared.settings
-    changelog = Changelog(settings)
-    if problems := list(changelog.problems()):
-        raise PreflightError(problems)
     kept = settings.state.dir is not None
     folder = Path(settings.state.dir or tempfile.mkdtemp(prefix="hapax-state-"))
     store = LmdbStore(folder, settings.state.size_max, changelog.ids())
+    source.name_changelog(store.of[-1])
     if not kept:  # the files last as long as the process has them open
         shutil.rmtree(folder)
 

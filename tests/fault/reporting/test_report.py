@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.fault.reporting import plot, report, tables
+from tests.fault.reporting import report, tables
 from tests.fault.reporting.matrix import NOT_BUILT, ROWS
 from tests.fault.results import (
     Case,
@@ -12,7 +12,6 @@ from tests.fault.results import (
     Judgement,
     Kept,
     Run,
-    Sample,
     Strike,
     note_case,
     read_cases,
@@ -86,18 +85,6 @@ def test_runs_and_cases_survive_being_written(tmp_path):
     assert [case.outcome for case in read_cases(tmp_path)] == ["passed"]
 
 
-def test_figures_of_a_run_stand_on_the_page():
-    judgement = Judgement(
-        counts=Counts(records=1_234_567, distinct=1_200_000), consume_counts={1: 1_200_000}
-    )
-    recovered = [strike(recovery_s=seconds) for seconds in (1.0, 2.0, 9.0)]
-    text = report.page([run(judgement=judgement, strikes=recovered)], ALL_ROWS)
-    assert "| input records | 1,234,567 |" in text
-    assert "| worker killed | 3 | 2.0 | 9.0 |" in text
-    assert "at 95 % fewer than one in 400,000 events: lost-write, lost, " in text
-    assert "{1: 1,200,000}" in text
-
-
 def test_a_promise_of_a_time_is_told_with_how_often_it_was_kept():
     times = (0.5, 1.5, 2.5, None)
     strikes = [strike(promise="back, static", promised_s=2.0, recovery_s=each) for each in times]
@@ -126,42 +113,12 @@ def test_a_class_that_was_found_is_named_with_its_number_and_not_among_the_absen
     assert ": lost-write, dedup-loss, " in text
 
 
-def test_a_column_in_which_nothing_was_measured_is_left_out():
-    text = tables.filled_table(("fault", "max s#", "stall s#"), [("a", "1.0", ""), ("b", "", "")])
-    assert text.splitlines()[0] == "| fault | max s |"
-
-
 def test_the_matrix_counts_its_tests_and_names_a_row_with_an_outcome_that_is_news():
     one = Case(rows=("Z1",), test="a::test_one[x]", outcome="passed", seconds=1.0)
     two = Case(rows=("Z1",), test="a::test_two", outcome="xfailed", seconds=1.0)
     text = tables.matrix_table([], [one, one, two])
     assert "\n2 tests play rows as well; " in text
     assert " Z1 **xfailed**, " in text
-
-
-def test_rows_that_differ_in_what_becomes_of_one_request_are_one_line():
-    strikes = [strike(rows=(row,), struck=times) for row, times in (("P1", 8), ("P3", 9))]
-    text = tables.matrix_table([run(strikes=strikes)], [])
-    line = next(line for line in text.splitlines() if line.startswith("| P1 P2 P3 |"))
-    assert "InitProducerId, not delivered, answer lost, answer delivered" in line
-    assert line.endswith("| 8, 9 |")
-    assert ": P1 P2 P3 **gap**, " in text
-
-
-def test_a_note_is_there_once_and_loads_are_one_line():
-    noted = [run(notes=["it was late", "load of the machine 4.4"]) for _ in range(2)]
-    text = report.page(noted, ALL_ROWS)
-    assert text.count("it was late") == 1
-    assert "- load of the machine: worker 4.4, worker 4.4" in text
-
-
-def test_the_same_run_makes_the_same_picture(tmp_path):
-    samples = [Sample(at_s=float(at), written=at * 9, done=at * 8, lag=at) for at in range(90)]
-    for name in ("first.svg", "second.svg"):
-        plot.draw(run(samples=samples), tmp_path / name)
-    first, second = ((tmp_path / name).read_bytes() for name in ("first.svg", "second.svg"))
-    assert first == second
-    assert b"records done per second" in first
 
 
 def test_every_row_that_is_not_built_exists_and_has_a_reason():

@@ -84,6 +84,7 @@ class SparkEngine:
         """Work until asked to stop or the bounded run is done; raises StopError otherwise."""
         try:
             self._work()
+            self._events.service_draining(self._lifecycle.reason)
             self._drain()
         finally:
             self._reports.tell()

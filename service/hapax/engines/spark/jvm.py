@@ -90,7 +90,8 @@ _HEADS: Final = tuple(
     )
 )
 """What is not a line of the log, by its beginning."""
-_PYTHON_ERROR: Final = re.compile(r"(?:\w+\.)+\w*Error: ")
+_RAISED: Final = re.compile(re.escape(_TRACE) + r"(?:\n(?:[ \t].*)?)*\n(\S.*)")
+"""What follows the indented lines of a traceback: code may name errors, and an error no "Error"."""
 LOOK_S = 0.05
 END_TIMEOUT_S = 10.0
 FINISH_TIMEOUT_S = 2.0
@@ -173,9 +174,8 @@ def _joined(lines: list[str]) -> str:
 def cause(error: Exception) -> str:
     """Return the line of Spark's long story that says what happened."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
-    named = [line for line in lines if _PYTHON_ERROR.match(line)]
     telling = [line for line in lines if "Error" in line or "Exception" in line or "crash" in line]
-    return (named or telling or lines or [type(error).__name__])[0]
+    return (_RAISED.findall(str(error)) or telling or lines or [type(error).__name__])[0]
 
 
 class JvmOutput:

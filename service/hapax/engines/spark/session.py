@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hapax.telemetry.events import Events
 
 _LOOPBACK = re.compile(r"spark://(127\.|localhost:|\[::1\])")
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS, JARS = "spark.driver.extraJavaOptions", "spark.jars"
 MAJOR = 4
 DRIVER_MEMORY = "1g"
 """Enough for ranges and small collects; pipelines with state set spark.driver.memory."""
@@ -262,10 +262,11 @@ def _conf(options: SparkOptions) -> SparkConf:
     if options.loopback:
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if options.jars:
-        ours["spark.jars"] = ",".join(options.jars)
+        ours[JARS] = ",".join(options.jars)
     theirs = dict(options.properties)
-    if JAVA_OPTIONS in theirs:
-        theirs[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {theirs[JAVA_OPTIONS]}"
+    for name, between in ((JAVA_OPTIONS, " "), (JARS, ",")):
+        if name in ours and name in theirs:
+            theirs[name] = f"{ours[name]}{between}{theirs[name]}"
     return SparkConf().setAll([*(ours | theirs).items()])
 
 

@@ -8,11 +8,9 @@
    that stays continues after the ends for as long as records keep coming
 5. commit what lies after the last records: control records, aborted data
 
-Nothing is repaired here. Whatever goes wrong ends the range with a report; the driver reacts and
-plans again from what is committed, also where the task's process has died. A task that is killed
-leaves an open transaction, which the lane's next registration aborts. What the worker keeps for as
-long as it has a partition (processing/crash_markers.py) lives with the lane on the driver, and
-travels with plans and reports:
+Whatever goes wrong ends the range with a report; the driver plans again from what is committed,
+also where the process has died: the lane's next registration aborts its transaction. What the
+worker keeps of a partition (processing/crash_markers.py) travels with plans and reports:
 
 trusted  a range of this partition was done since it was shared out, and no task was lost since: its
          records are neither marked nor suspected

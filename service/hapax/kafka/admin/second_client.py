@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 
 from hapax.cluster.transaction_states import Holder
 from hapax.core.errors import HapaxError
-from hapax.kafka.connection import diagnose_connection
+from hapax.kafka.connection import access
 from hapax.kafka.read.offsets_client import reader_properties
 from hapax.kafka.tokens import token_problem
 
@@ -134,7 +134,7 @@ def _client(settings: Settings, problem: str) -> Iterator[Any]:
         with closing(KafkaAdminClient(**_configuration(properties))) as client:
             yield client
     except errors.KafkaTimeoutError as error:  # a refused login, too: it repeats it for as long
-        why = diagnose_connection(settings) or _why(error)
+        why = access(settings).text or _why(error)
         raise RequestError(f"{problem}: {why}") from error
     except (errors.KafkaError, OSError) as error:
         raise RequestError(f"{problem}: {_why(error)}") from error

@@ -27,7 +27,7 @@ from hapax.cluster.cluster_state import Address, BrokerAnswers
 from hapax.cluster.topic_rules import RowNeeds, TopicRules, TopicTakes, row_problems
 from hapax.core.errors import HapaxError, PreflightError
 from hapax.kafka.client_log import kafkas_id
-from hapax.kafka.connection import access, bootstrap, no_broker, speaks_tls, told
+from hapax.kafka.connection import access, addressed, bootstrap, no_broker, speaks_tls, told
 from hapax.kafka.errors import FORBIDDEN, UNKNOWN_TOPIC, describe, of_group
 from hapax.kafka.properties import (
     APART,
@@ -393,9 +393,10 @@ class KafkaPreflight:
             count = 0 if missing else len(found.partitions)
             if topic == self._settings.retry_topic and count < LEVELS:
                 has = f"has {count} partitions" if count else unknown
+                command = addressed(create_command(topic, existing=bool(count)), self._settings)
                 yield (
                     f"{setting}: topic {topic} {has}; later tries need {LEVELS}, one for each "
-                    f"length of wait: {create_command(topic, existing=bool(count))}"
+                    f"length of wait: {command}"
                 )
             elif missing:
                 yield f"{setting}: topic {topic} {unknown}; create it or fix the name"

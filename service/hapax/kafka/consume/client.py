@@ -24,6 +24,7 @@ from hapax.kafka.consume.decode import NativeIntake
 from hapax.kafka.errors import (
     COORDINATOR_MOVES,
     LINE_IS_NO_TEXT,
+    UNKNOWN_TOPIC,
     describe,
     is_member_fenced,
     is_of_classic_group,
@@ -34,7 +35,7 @@ from hapax.kafka.read.offsets_client import NO_EPOCH, list_offsets
 from hapax.kafka.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hapax.core.records import Progress, TopicPartition as Where
     from hapax.kafka.consume.partition_state import PartitionStates
@@ -249,10 +250,20 @@ class GroupConsumer:
                 raise BatchAbortedError(f"committed: {describe(answer.error)}", resolved=False)
         return {(answer.topic, answer.partition): answer for answer in answers}
 
-    def numbers(self, topic: str) -> list[int]:
+    def _topics(self, named: str | None) -> Mapping[str, Any]:
         with self.asking("list_topics"):
-            metadata = self.client.list_topics(topic, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
-        return sorted(metadata.topics[topic].partitions)
+            found = self.client.list_topics(named, timeout=self.silence.bound(ANSWER_TIMEOUT_S))
+        return dict(found.topics)
+
+    def partitions(self, topics: Sequence[str]) -> list[Where]:
+        """Return those of all topics after one question: without records it waits for a fetch."""
+        known = self._topics(None if topics[1:] else topics[0])
+        found = [topic for topic in topics if topic in known]
+        return [(topic, number) for topic in found for number in sorted(known[topic].partitions)]
+
+    def exists(self, topic: str) -> bool:
+        error = self._topics(topic)[topic].error
+        return error is None or error.code() not in UNKNOWN_TOPIC
 
     def offsets(self, partitions: Iterable[Where], at: int) -> Progress:
         """One request a broker; raise BatchAbortedError when an answer is missing: ask again."""
@@ -261,9 +272,8 @@ class GroupConsumer:
             return {}
         with self.asking("offsets_for_times"):
             found, refused = list_offsets(self.client, wanted, self.silence.bound(ANSWER_TIMEOUT_S))
-        for (topic, number), error in refused.items():
-            text = f"offsets of {topic}/{number}: {describe(error)}"
-            raise BatchAbortedError(text, resolved=False)
+        for (topic, number), why in refused.items():
+            raise BatchAbortedError(f"offsets of {topic}/{number}: {describe(why)}", resolved=False)
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def seek(self, where: Where, offset: int, epoch: int | None = None) -> bool:
@@ -405,11 +415,9 @@ class ConsumerEvents:
         return changes
 
     def _joined(self) -> bool:
-        if self._consumer.properties.get("group.protocol") != "consumer":
-            return False
-        with suppress(BatchAbortedError):
-            epoch, _member = parse_metadata(self._consumer.metadata())
-            return epoch > 0
+        if self._consumer.properties.get("group.protocol") == "consumer":
+            with suppress(BatchAbortedError):
+                return parse_metadata(self._consumer.metadata())[0] > 0
         return False
 
     def meet(self, message: Any, error: KafkaError) -> None:

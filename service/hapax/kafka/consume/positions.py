@@ -138,7 +138,7 @@ class TopicIdentity:
         for topic, beside in known.items():
             if topic in self._ids.began or not of_another_client(beside):
                 continue
-            every = [(topic, number) for number in self._consumer.numbers(topic)]
+            every = self._consumer.partitions([topic])
             answers = [one for one in self._consumer.committed(every).values() if one.offset >= 0]
             others = of_another_client(CommittedMetadata.of(one) for one in answers)
             self._ids.began[topic] = len(every) if others else None
@@ -167,7 +167,7 @@ class TopicIdentity:
         ]
 
     def follow(self) -> None:
-        """Look whether another cluster answers, or a topic was recreated while it was read."""
+        """Raise where another cluster answers, or a topic was deleted while it was read."""
         if self._ids.other_cluster is not None:
             raise PositionLostError(
                 f"the brokers are now those of cluster {self._ids.other_cluster}, while group"
@@ -189,6 +189,11 @@ class TopicIdentity:
                 )
             self._ids.accept(topic)
             self._states.stale.update(at for at in self._consumer.assignment() if at[0] == topic)
+        for topic in [*self._ids.shrunk]:
+            if not self._consumer.exists(topic):
+                reason = "was deleted while it was read. Create it, and start again"
+                raise PositionLostError(f"{topic}: the input topic {reason}")
+            self._ids.shrunk.discard(topic)  # the broker that missed it was late
 
 
 LOOK_S, SEARCH_S = 0.5, 2.0
@@ -256,7 +261,7 @@ class Beginning:
         return found
 
     def _once(self, topic: str, wanted: list[Where]) -> Progress:
-        every = [(topic, number) for number in self._consumer.numbers(topic)]
+        every = self._consumer.partitions([topic])
         known = {
             each: answer
             for each, answer in self._consumer.committed({*every, *wanted}).items()

@@ -109,6 +109,10 @@ class KafkaSource:
         if cluster_id != self.cluster_id:
             self._identity.follow()
 
+    def name_changelog(self, changelog_id: str) -> None:
+        """Write with each offset which topic has the state."""
+        self._consumer.log.topics.changelog = changelog_id
+
     def strangers(self) -> list[str]:
         """Return a sentence when the group's offsets were committed on another cluster.
 
@@ -332,10 +336,8 @@ class KafkaSource:
     def group_knows(self) -> bool:
         """Return whether Hapax has committed an offset of the group. Before or after joining."""
         found = self._consumer.committed(self._every_partition()).values()
-        ours = (
-            CommittedMetadata.of(one) != CommittedMetadata() for one in found if one.offset >= 0
-        )
-        return any(ours)
+        known = (CommittedMetadata.of(one) for one in found if one.offset >= 0)
+        return any(one != CommittedMetadata() for one in known)
 
     def ends(self) -> Progress | None:
         """Return where a bounded run ends in each input partition; None: ask again soon."""
@@ -346,7 +348,7 @@ class KafkaSource:
         return self._consumer.offsets(partitions, LATEST)
 
     def _every_partition(self) -> list[Where]:
-        return [(topic, one) for topic in self._topics for one in self._consumer.numbers(topic)]
+        return self._consumer.partitions(self._topics)
 
     @property
     def _changes(self) -> Changes:

@@ -8,6 +8,7 @@ one thing: that the partition had progress once.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,7 @@ class KafkaTargetSource(KafkaSource):
 
     def meet_target(self, *, mirrors: bool) -> list[str]:
         """``mirrors``: records pass unchanged, and keep partitions where numbers are equal."""
-        counts = {topic: len(self._consumer.numbers(topic)) for topic in self._topics}
+        counts = Counter(topic for topic, _number in self._consumer.partitions(self._topics))
         partitions = self.lanes.partitions
         unlike = [f"{topic} {count}" for topic, count in counts.items() if count != partitions]
         self.elsewhere = OtherCluster(

@@ -13,10 +13,8 @@ The marker is committed by a producer whose group has no members. The broker tak
 any producer, so the group fences none here; the transactional id does: an offset counts only when
 its transaction commits, and the coordinator commits for the newest producer alone.
 
-Registering ends every transaction of the id, so the stable answer comes at once, but where brokers
-have dropped the marker of a transaction (docs/non-obvious.md, "A cluster that is killed whole may
-forget markers"): how that was decided no producer can know, and a further transaction would end it
-along with itself.
+Registering ends every transaction of the id, so the stable answer comes at once, unless brokers
+have dropped a marker (docs/non-obvious.md, "A cluster that is killed whole may forget markers").
 """
 
 from __future__ import annotations

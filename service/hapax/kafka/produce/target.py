@@ -4,12 +4,10 @@ A batch is cut into its partitions, and each part is committed by the lane of it
 after the other. When one fails, those before it are committed and those after it have not begun;
 every partition is then read from what is committed, so that no part has a second effect.
 
-The group that shares the partitions out lives on the cluster of the input. Brokers of the outputs
-know none of its members, so nothing of it fences there; only a transactional id does. So the id
-belongs to the partition and not to the process: the member that gets the partition registers under
-the id, which aborts what its predecessor left and refuses whatever that still sends, and reads the
-progress after it. An offset counts only when its transaction commits, and the coordinator commits
-for the newest producer alone.
+The group that shares the partitions out lives on the cluster of the input, so that nothing of it
+fences on that of the outputs; only a transactional id does. It belongs to the partition: the member
+that gets it registers, which aborts what its predecessor left and refuses whatever that still
+sends, and then reads the progress. The coordinator commits for the newest producer alone.
 
 The progress is the committed offset of a group of the partition's own, on partition 0 of the output
 topic: brokers take offsets of partitions that they have, and the input's they need not have. It

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import KafkaException
 
@@ -63,18 +63,19 @@ class Changelog:
     def _number(self, name: str, usual: int) -> int:
         return int(self._configured.get(name, usual))
 
-    def problems(self) -> Iterator[str]:
-        """Yield why it cannot hold the state of the inputs."""
+    def required(self) -> Self:
+        """Raise PreflightError where it cannot hold the state of the inputs."""
         with closing(BlockingOffsets(self._settings)) as client:
             counts = {at: len(client.partitions([at])) for at in self._settings.input.topics}
             count = 0 if client.absent([self.topic]) else len(client.partitions([self.topic]))
         if problem := unlike(counts):
-            yield f"HAPAX_INPUT__TOPICS: {problem}; create them with the same number"
-            return
+            why = f"HAPAX_INPUT__TOPICS: {problem}; create them with the same number"
+            raise PreflightError([why])
         wanted = next(iter(counts.values()))
         policy = self._configured.get("cleanup.policy")
         if found := changelog_problem(self.topic, count, wanted, policy):
-            yield f"HAPAX_TRANSFORM: {': '.join(found)}"
+            raise PreflightError([f"HAPAX_TRANSFORM: {': '.join(found)}"])
+        return self
 
     def ids(self) -> tuple[str, ...]:
         """Return Kafka's ids of the cluster, of the input topics and of the changelog."""
@@ -168,17 +169,18 @@ def _gather(
         piece.next = message.offset() + 1  # type: ignore[operator] # RangeFetch has asked for it
         if (key := message.key()) is None:
             continue
-        piece.changes[entry_of(number, key)] = value = message.value()
+        piece.changes[entry := entry_of(number, key)] = value = message.value()
         whole += len(key) + ENTRY_BYTES + (0 if value is None else len(value))
         try:
             headers = client_headers(message)
         except NO_TEXT:  # it is not one of ours
             continue
         for name, said in headers or ():
-            if name == SOURCE and said and said.startswith(place):
-                digits = said[len(place) :]
-                if digits.isdigit() and (at := int(digits)) > piece.source:
-                    piece.source = at
+            if name == SOURCE and said and said.startswith(place) and said[len(place) :].isdigit():
+                at = int(said[len(place) :])
+                piece.source = max(piece.source, at)
+                if value is None:
+                    piece.deleted.append((at, entry))
             elif others and name == SOURCE and said:
                 _note(said, piece, number, others)
             elif name == APP and said:

@@ -12,10 +12,8 @@ decided     what each record came to; ``odd``: those with anomalies
 disordered  effects after one of a later record, in one output partition
 
 Both tables are read in stretches. Each stretch ends with one more row that has ``read`` set: it
-counts, and it proves that the stretch was read to its end.
-
-In this process SQLite keeps what fits into its cache in memory and the rest, sorts as well, in a
-file without a name, which the operating system deletes with the process.
+counts, and it proves that the stretch was read to its end. In this process SQLite keeps what its
+cache does not hold in a file without a name, which ends with the process.
 """
 
 from __future__ import annotations

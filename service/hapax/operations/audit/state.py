@@ -6,12 +6,14 @@
 3. calls       the transform runs again, a partition in order, with the state that it keeps itself
 4. changelog   folded up to the committed offsets; what later records have changed is not judged
 
-What has expired may be deleted already, or not yet.
+What has expired may be deleted already, or not yet. Late records find it as the changelog says, as
+long as compaction leaves its deletion.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -133,8 +135,8 @@ class _StateJudge:
             self._transformer.close()
 
     def judge(self, where: TopicPartition, findings: StateFindings, examples_max: int) -> None:
-        newest_ms = self._call_again(where)
-        found, later = self._folded(where)
+        found, later, deleted = self._folded(where)
+        newest_ms = self._call_again(where, deleted)
         for entry in sorted(self._store.values.keys() | found.keys()):
             due = self._store.values.get(entry), found.get(entry)
             if entry in later or _equal(*due, newest_ms):
@@ -149,19 +151,27 @@ class _StateJudge:
                 findings.examples.append(f"{where[0]}/{where[1]} {key!r} {name!r}: {what}")
         self._store.values.clear()
 
-    def _call_again(self, where: TopicPartition) -> int:
-        """Bring the store to the committed offset; return the newest timestamp, Unix ms."""
+    def _call_again(self, where: TopicPartition, deleted: dict[int, list[bytes]]) -> int:
+        """Bring the store to the committed offset; return the newest timestamp, Unix ms.
+
+        ``deleted``: by the offset of the last record of a batch, what may have expired by then.
+        """
         newest_ms, place = 0, self._places[where]
         what = f"calling for {where[0]}/{where[1]}"
         for chunk in read_ranges(self._settings, {where: self._spans[where]}, self._tell, what):
-            records = [one.record for one in chunk]
-            newest_ms = max(newest_ms, *(record.timestamp_ms for record in records))
-            preset: dict[int, Result | None] = {
-                index: None
-                for index, one in enumerate(chunk)
-                if not one.readable or (place, one.record.offset) in self._skipped
-            }
-            self.due[where] += self._apply(records, preset)
+            ends = [at for at, one in enumerate(chunk, 1) if one.record.offset in deleted]
+            for start, end in pairwise(sorted({0, *ends, len(chunk)})):
+                records = [one.record for one in chunk[start:end]]
+                newest_ms = max(newest_ms, *(record.timestamp_ms for record in records))
+                preset: dict[int, Result | None] = {
+                    index: None
+                    for index, one in enumerate(chunk[start:end])
+                    if not one.readable or (place, one.record.offset) in self._skipped
+                }
+                self.due[where] += self._apply(records, preset)
+                for entry in deleted.get(records[-1].offset, ()):
+                    if _equal(self._store.get(entry), None, newest_ms):
+                        self._store.values.pop(entry, None)
         return newest_ms
 
     def _apply(self, records: list[Record], preset: dict[int, Result | None]) -> int:
@@ -174,16 +184,23 @@ class _StateJudge:
         self._state.clear()
         return due
 
-    def _folded(self, where: TopicPartition) -> tuple[Changes, set[bytes]]:
-        """Return what the changelog has at the committed offset, and what changed after it."""
+    def _folded(self, where: TopicPartition) -> tuple[Changes, set[bytes], dict[int, list[bytes]]]:
+        """Return what the changelog has at the committed offset, and what changed after it.
+
+        And what was deleted, by the offset of its record.
+        """
         found: Changes = {}
         later: set[bytes] = set()
+        deleted: dict[int, list[bytes]] = {}
         committed = self._spans[where][1]
         for piece in self._changelog.whole(where):
             found.update(piece.changes)
+            for offset, entry in piece.deleted:
+                deleted.setdefault(offset, []).append(entry)
             if piece.source >= committed:
                 later.update(piece.changes)
-        return {entry: value for entry, value in found.items() if value is not None}, later
+        found = {entry: value for entry, value in found.items() if value is not None}
+        return found, later, deleted
 
     def _repeated(self) -> set[Place]:
         seen: dict[bytes, Place] = {}
@@ -191,7 +208,7 @@ class _StateJudge:
         for chunk in read_ranges(self._settings, self._spans, self._tell, "reading ids"):
             records = [one.record for one in chunk]
             for record, claim in zip(records, self._identity.identify(records).claims, strict=True):
-                place = self._place(record)
+                place = self._places[(record.topic, record.partition)], record.offset
                 if claim and (first := seen.setdefault(claim, place)) != place:
                     repeated |= {first, place}
         return repeated
@@ -209,9 +226,6 @@ class _StateJudge:
             for row in filter(None, (effects.row(one.record) for one in chunk)):
                 (dead if row.slot == DEAD_SLOT else named).add((row.place, row.offset))
         return dead | (repeated - named)
-
-    def _place(self, record: Record) -> Place:
-        return self._places[(record.topic, record.partition)], record.offset
 
 
 def _equal(expected: bytes | None, found: bytes | None, newest_ms: int) -> bool:

@@ -8,9 +8,6 @@ How safe a record is that was acknowledged to a writer with ``acks=all``, as thi
     3         2                    high     tolerates 1 broker being away
     3         3                    highest  tolerates 0: the first that is away stops writers
     5         3                    high     tolerates 2
-
-What lies between follows from the same two questions: on how many brokers is a record when it is
-acknowledged, at least, and how many may be away while records can still be written?
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ from hapax.processing.retry_later import create_command
 from hapax.settings.value_types import duration_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hapax.cluster.cluster_state import Topic
     from hapax.operations.doctor.check import CheckContext, CheckResult
@@ -50,8 +47,6 @@ GROUP_SESSION_MAX = "group.max.session.timeout.ms"
 OFFSETS_KEPT_MIN_MS = DAY_MS
 _WEEK_MS = 7 * DAY_MS
 REFUSED: Final = "AUTHORIZATION"
-FLUSH_LEAST: Final = {"flush.messages": 1000, "flush.ms": 1000}
-"""Below it the brokers sync their disks all the time; replication is what protects records."""
 RECEIVED_MAX, RESPONSE_ADDED = 100_000_000, 1024
 """The client's ``receive.message.max.bytes``, and about what a response has around a record set."""
 HEADERS_ADDED = 1024
@@ -112,11 +107,9 @@ def graded(what: str, count: int, in_sync: int, fix: str) -> CheckResult:
 
 @check("transaction-timeout", at="outputs")
 def _transaction_timeout(context: CheckContext) -> Iterator[CheckResult]:
-    allowed = _least(context, "transaction.max.timeout.ms")
+    allowed = _limit(context, "transaction.max.timeout.ms")
     ours = context.settings.transaction.timeout_ms
-    if allowed is None:
-        yield _not_reported(context, "transaction.max.timeout.ms")
-    elif ours > allowed:
+    if ours > allowed:
         yield fail(
             f"HAPAX_TRANSACTION__TIMEOUT={duration_text(ours)} is longer than "
             f"transaction.max.timeout.ms={allowed} allows: no producer can start",
@@ -131,7 +124,7 @@ def _internal_replicas(
     context: CheckContext, topic: str, factor: str, in_sync: str
 ) -> Iterator[CheckResult]:
     found = context.kafka.topics.get(topic)
-    count, least = _least(context, factor), _least(context, in_sync)
+    count, least = (min(_numbers(context, name), default=None) for name in (factor, in_sync))
     if found is not None and found.partitions:
         count, least = replicas(found), in_sync_min(found, least)
     elif count is not None and count > len(context.kafka.listeners):
@@ -142,8 +135,7 @@ def _internal_replicas(
         )
         return
     if count is None or least is None:
-        yield _not_reported(context, factor)
-        return
+        raise _not_reported(context, factor)
     yield graded(topic, count, least, f"move {topic} to 3 replicas, and set min.insync.replicas=2")
 
 
@@ -167,10 +159,8 @@ _offsets_log = check("offsets-log")(
 
 @check("transactional-id-expiry", at="outputs")
 def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
-    kept_ms = _least(context, "transactional.id.expiration.ms")
-    if kept_ms is None:
-        yield _not_reported(context, "transactional.id.expiration.ms")
-    elif kept_ms < HOUR_MS:
+    kept_ms = _limit(context, "transactional.id.expiration.ms")
+    if kept_ms < HOUR_MS:
         yield warn(
             f"transactional.id.expiration.ms={kept_ms}: a worker that is idle for this long "
             "loses its transactional id and starts again",
@@ -182,10 +172,8 @@ def _id_expiry(context: CheckContext) -> Iterator[CheckResult]:
 
 @check("offsets-retention")
 def _offsets_kept(context: CheckContext) -> Iterator[CheckResult]:
-    kept = _least(context, "offsets.retention.minutes")
-    if kept is None:
-        yield _not_reported(context, "offsets.retention.minutes")
-    elif kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
+    kept = _limit(context, "offsets.retention.minutes")
+    if kept * MINUTE_MS < OFFSETS_KEPT_MIN_MS:
         yield fail(
             f"offsets.retention.minutes={kept}: a pipeline that is stopped for longer loses "
             f"{_lost(context)}",
@@ -216,11 +204,9 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
     if context.settings.group.protocol == "consumer":
         yield ok("HAPAX_GROUP__PROTOCOL=consumer: the brokers choose the session timeout")
         return
-    lowest = max(_numbers(context, GROUP_SESSION_MIN), default=None)
-    highest = _least(context, GROUP_SESSION_MAX)
-    if lowest is None or highest is None:
-        yield _not_reported(context, GROUP_SESSION_MIN)
-    elif not lowest <= ours <= highest:
+    lowest = _limit(context, GROUP_SESSION_MIN, of=max)
+    highest = _limit(context, GROUP_SESSION_MAX)
+    if not lowest <= ours <= highest:
         yield fail(
             f"HAPAX_GROUP__SESSION_TIMEOUT={duration_text(ours)} is not within "
             f"{GROUP_SESSION_MIN}={lowest} and {GROUP_SESSION_MAX}={highest}: no member can join",
@@ -234,8 +220,8 @@ def _session_timeout(context: CheckContext) -> Iterator[CheckResult]:
 def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
     told = context.broker_settings("auto.create.topics.enable")
     if not told:
-        yield _not_reported(context, "auto.create.topics.enable")
-    elif "true" in told.values():
+        raise _not_reported(context, "auto.create.topics.enable")
+    if "true" in told.values():
         yield warn(
             "auto.create.topics.enable=true: a misspelt topic is created with default "
             "replication, and a deleted one is recreated empty",
@@ -245,18 +231,24 @@ def _auto_create(context: CheckContext) -> Iterator[CheckResult]:
         yield ok("topics are not created automatically")
 
 
-def _least(context: CheckContext, name: str) -> int | None:
-    return min(_numbers(context, name), default=None)
+class NotReportedError(Exception):
+    """What a check would judge is not known."""
+
+
+def _limit(context: CheckContext, name: str, of: Callable[[list[int]], int] = min) -> int:
+    if found := _numbers(context, name):
+        return of(found)
+    raise _not_reported(context, name)
 
 
 def _numbers(context: CheckContext, name: str) -> list[int]:
-    found = (number(text) for text in context.broker_settings(name).values())
+    found = map(number, context.broker_settings(name).values())
     return [each for each in found if each is not None]
 
 
-def _not_reported(context: CheckContext, name: str) -> CheckResult:
+def _not_reported(context: CheckContext, name: str) -> NotReportedError:
     why = next((why for what, why in context.kafka.untold.items() if "of broker" in what), "")
-    return unknown(f"{name}: no broker returns it{why and ': '}{why}")
+    return NotReportedError(f"{name}: no broker returns it{why and ': '}{why}")
 
 
 @check("topics", now=True)
@@ -316,59 +308,18 @@ def _partitions(context: CheckContext) -> Iterator[CheckResult]:
             yield ok(f"{name}: all replicas of all partitions are in sync")
 
 
-@check("leaders")
-def _leaders(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs}.items():
-        moved = [
-            one
-            for one, each in topic.partitions.items()
-            if each.replicas and each.leader >= 0 and each.leader != each.replicas[0]
-        ]
-        if moved:
-            yield warn(
-                f"{name}: partitions {listed(moved)} are not led by their preferred broker",
-                "kafka-leader-election.sh --election-type preferred --all-topic-partitions",
-            )
-        else:
-            yield ok(f"{name}: every partition is led by its preferred broker")
-
-
-@check("partition-counts")
+@check("partition-counts", at="input")
 def _counts(context: CheckContext) -> Iterator[CheckResult]:
     counts = {name: len(topic.partitions) for name, topic in context.read.items()}
-    if len(set(counts.values())) > 1 and context.side != "outputs":
+    if len(set(counts.values())) > 1:
         yield warn(
             "the input topics differ in their partitions: "
             + listed(f"{name} has {count}" for name, count in counts.items()),
             "keys of one do not meet those of the other: kafka-topics.sh --alter --topic "
             f"{min(counts, key=counts.__getitem__)} --partitions {max(counts.values())}",
         )
-    target = context.outputs.get(context.settings.output.topic)
-    if target is None or not counts:
-        return
-    most, out = max(counts.values()), len(target.partitions)
-    if out < most:
-        yield warn(
-            f"{context.settings.output.topic} has {out} partitions, the input {most}: its readers "
-            "cannot keep up with as many as its writers",
-            f"kafka-topics.sh --alter --topic {context.settings.output.topic} --partitions {most}; "
-            "do it before the first record, for keys move",
-        )
-    elif len(set(counts.values())) == 1:
-        yield ok(f"{most} input partitions, {out} output partitions")
-
-
-@check("partitioner", needs="process")
-def _partitioner(context: CheckContext) -> Iterator[CheckResult]:
-    chosen = context.settings.output.partitioner
-    if chosen == "murmur2":
-        yield ok("HAPAX_OUTPUT__PARTITIONER=murmur2: a key has the partition that Java gives it")
-    else:
-        yield warn(
-            f"HAPAX_OUTPUT__PARTITIONER={chosen}: Java producers put the same key elsewhere, so "
-            "that joins miss and order of a key holds for one of the two writers only",
-            "set HAPAX_OUTPUT__PARTITIONER=murmur2 unless nothing in Java writes or joins there",
-        )
+    elif counts:
+        yield ok(f"{max(counts.values())} input partitions")
 
 
 # -- How topics are set ------------------------------------------------------------------------
@@ -414,25 +365,6 @@ def _election(context: CheckContext) -> Iterator[CheckResult]:
             )
         else:
             yield ok(f"{name}: only replicas in sync become leaders")
-
-
-@check("flush")
-def _flush(context: CheckContext) -> Iterator[CheckResult]:
-    for name, topic in {**context.inputs, **context.outputs}.items():
-        told = {key: number(topic.settings.get(key)) for key in FLUSH_LEAST}
-        if None in told.values():
-            yield _settings_unknown(context, name)
-            continue
-        low = [f"{key}={value}" for key, value in told.items() if (value or 0) < FLUSH_LEAST[key]]
-        if low:
-            yield warn(
-                f"{name}: {listed(low)}: the broker syncs its disk all the time, and every "
-                "transaction waits for it",
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-                f"--delete-config {','.join(FLUSH_LEAST)}; replicas protect records, not syncs",
-            )
-        else:
-            yield ok(f"{name}: the operating system decides when to write to the disk")
 
 
 @check("compaction")

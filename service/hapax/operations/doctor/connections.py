@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
     from hapax.operations.doctor.check import CheckContext, CheckResult
 
-PYTHON_MIN: Final = (3, 11)
 LIBRDKAFKA_MIN: Final = (2, 14)
 """docs/non-obvious.md: earlier ones lose or mix records."""
-LIBRDKAFKA_TRIED: Final = (2, 16)
 FILES_PER_BROKER, FILES_BESIDE = 8, 128
 FILES_USUAL = 1024
 KIP_447 = 3
@@ -37,15 +35,6 @@ def _settings(_context: CheckContext) -> Iterator[CheckResult]:
     yield ok("the settings can be read and do not contradict each other")
 
 
-@check("python", needs="process")
-def _python(context: CheckContext) -> Iterator[CheckResult]:
-    found = ".".join(map(str, context.process.python))
-    if context.process.python[:2] < PYTHON_MIN:
-        yield fail(f"Python {found}", "run it on Python 3.11 or later")
-    else:
-        yield ok(f"Python {found}")
-
-
 @check("client-library", needs="process")
 def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     found = context.process.librdkafka
@@ -53,10 +42,6 @@ def _client_library(context: CheckContext) -> Iterator[CheckResult]:
     fix = "install confluent-kafka 2.16.1 or later"
     if version < LIBRDKAFKA_MIN:
         yield fail(f"librdkafka {found} loses or mixes records in rare cases", fix)
-    elif version < LIBRDKAFKA_TRIED:
-        yield warn(
-            f"librdkafka {found} is older than the version that this service was tested with", fix
-        )
     else:
         yield ok(f"librdkafka {found}")
 

@@ -11,7 +11,6 @@ import io
 import json
 import os
 import resource
-import sys
 import tarfile
 import tempfile
 import time
@@ -33,6 +32,7 @@ from hapax.cluster.partition_offsets import PartitionOffsets, position
 from hapax.core.errors import ConfigurationError, HapaxError
 from hapax.kafka.admin.cluster import ClusterLook
 from hapax.kafka.admin.topics import output_topics, target_settings
+from hapax.kafka.connection import addressed
 from hapax.kafka.produce.target import target_names
 from hapax.kafka.properties import library_version
 from hapax.operations.doctor import brokers, connections, neighbours, positions
@@ -97,7 +97,8 @@ def judge(context: CheckContext, checks: Sequence[Check] = CHECKS) -> Iterable[F
         two = context.side and check.at != "none"
         cluster = context.settings.kafka.bootstrap_servers if two else ""
         for each in _results(check, context):
-            yield Finding(check.name, each.verdict, each.saw, each.fix, check.now, cluster)
+            fix = addressed(each.fix, context.settings)
+            yield Finding(check.name, each.verdict, each.saw, fix, check.now, cluster)
 
 
 def refused(problems: Iterable[str]) -> list[Finding]:
@@ -109,7 +110,6 @@ def refused(problems: Iterable[str]) -> list[Finding]:
 def look_at_process() -> ProcessState:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ProcessState(
-        python=sys.version_info[:3],
         librdkafka=library_version(),
         libraries={name: version for name in _LIBRARIES if (version := _version(name))},
         files_max=None if most == resource.RLIM_INFINITY else most,
@@ -124,6 +124,8 @@ def _results(check: Check, context: CheckContext) -> list[CheckResult]:
         return [] if store is None else [unknown(f"{store.name} does not answer")]
     try:
         return list(check.judge(context)) or ([ok(check.sound)] if check.sound else [])
+    except brokers.NotReportedError as error:
+        return [unknown(str(error))]
     except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
         return [unknown(f"the check itself failed ({type(error).__name__}: {error}); report it")]
 

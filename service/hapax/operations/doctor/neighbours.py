@@ -225,10 +225,6 @@ def _members(context: CheckContext) -> Iterator[CheckResult]:
         for name, count in names.items()
         if count > 1
     ]
-    partitions = sum(len(topic.partitions) for topic in context.inputs.values())
-    if len(group.members) > partitions > 0:
-        saw = f"{len(group.members)} members share {partitions} partitions: some have nothing to do"
-        found.append(warn(saw, "stop some processes, or add partitions to the input"))
     yield from found or [ok(f"{len(group.members)} members, all of this pipeline")]
 
 

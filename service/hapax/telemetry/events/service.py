@@ -330,10 +330,11 @@ class ServiceEvents(Narrator):
     def batch_abandoned(self, reason: str) -> None:
         self._logger.warning("batch_abandoned", reason=printable(reason))
 
-    def service_draining(self, reason: str) -> None:
+    def service_draining(self, reason: str, in_flight: int = 0) -> None:
+        """Say why the process begins nothing more; ``in_flight``: records that it waits for."""
         self._health.draining = True
         self._tell_settled()
-        self._logger.info("service_draining", reason=reason)
+        self._logger.info("service_draining", reason=reason, in_flight=in_flight)
 
     def service_stopped(self, exit_code: int, reason: str) -> None:
         """Say why the process leaves, and with which exit code. The last line."""

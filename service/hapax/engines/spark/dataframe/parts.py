@@ -332,7 +332,13 @@ class Publication(msgspec.Struct):
         return self.batch, publishing.app, publishing.topic, publishing.inputs
 
     def _together(self) -> PublishedBatch:
-        done = self.publishing.publisher.publish(self.batch, self._chunks)
+        try:
+            done = self.publishing.publisher.publish(self.batch, self._chunks)
+        except StopError as error:  # the client names no topic of a row that it refuses
+            named = type(error) is not StopError or any(topic in str(error) for topic in self.needs)
+            if named or not (problems := self.publishing.problems(self.needs)):
+                raise
+            raise StopError(f"{error}: {'; '.join(problems)}") from None
         if not isinstance(done, FixedBatch):
             return done
         self.spool.remove(self.parcels)  # others are published in their place

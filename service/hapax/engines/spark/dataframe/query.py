@@ -275,6 +275,8 @@ def died(error: Exception) -> StopError:
         if any(sign in text for sign in signs):
             return PositionLostError(f"{what}: {_ADVICE.sub('', _line(error))}. {_CONTINUE}")
     told = cause(error) if "Traceback (most recent call last)" in text else _line(error)
+    if "UnknownTopicOrPartitionException" in text:  # its text names none
+        told = "a topic that the query reads, or a partition of it, does not exist (any more)"
     return StopError(f"the query died: {told[:_REASON_CHARS_MAX]}")
 
 

@@ -30,26 +30,30 @@ COLUMNS = {
     "headers": frozenset({"array<struct<key:string,value:binary>>"}),
 }
 """Columns by name, with their types as Spark writes them. Only ``value`` must be there."""
+_NESTED = ("struct", "map", "array", "variant")
 
 
 def check_columns(schema: StructType) -> None:
     """Raise ConfigurationError, with a sentence for each column that is not as wanted."""
     problems = []
     for field in schema.fields:
-        kind = field.dataType.simpleString()
+        kind, plain = field.dataType.simpleString(), field.name.lower()
         wanted = COLUMNS.get(field.name)
-        if wanted is None:
+        if wanted is None and plain in COLUMNS:
+            problems.append(f"column {field.name} must be written {plain}: rename it")
+        elif wanted is None:
             problems.append(
                 f"column {field.name} is no part of a Kafka record: drop it (there may be"
                 f" {', '.join(COLUMNS)})"
             )
         elif kind not in wanted:
-            problems.append(
-                f"column {field.name} is {kind} and must be {' or '.join(sorted(wanted))}: cast it"
-            )
+            nested = "binary" in wanted and kind.startswith(_NESTED)
+            how = "to_json makes text of it" if nested else "cast it"
+            must = " or ".join(sorted(wanted))
+            problems.append(f"column {field.name} is {kind} and must be {must}: {how}")
     twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
     problems += [f"there is more than one column {name}: drop all but one" for name in twice]
-    if "value" not in schema.names:
+    if "value" not in map(str.lower, schema.names):
         problems.append("there is no column value: put what to write into one, binary or string")
     if problems:
         raise ConfigurationError(problems)

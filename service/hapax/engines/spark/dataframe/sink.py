@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -239,7 +240,8 @@ class SinkWriter(DataSourceStreamWriter):
         """Forget the rows, unless all tasks have succeeded: then some may be fixed."""
         tasks = [message for message in messages if isinstance(message, TaskRows)]
         if len(tasks) < len(messages) or not self._options.durable:
-            self._spool().remove(task.parcel for task in tasks)
+            with suppress(OSError, StopError):  # Spark would say this in place of its reason
+                self._spool().remove(task.parcel for task in tasks)
 
     def _spool(self) -> Spool:
         options = self._options

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import io
 import os
+import string
 import uuid
 import zlib
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -174,10 +176,12 @@ class Place:
     def __init__(self, address: str) -> None:
         self.address = address
         scheme, separator, rest = address.partition("://")
-        if not separator:
-            local = address.removeprefix("file:")
+        if not separator or (scheme == "file" and rest.startswith("/")):
+            local = rest or address.removeprefix("file:")
             self.files, self.root = fs.LocalFileSystem(), local.rstrip("/") or "/"
             return
+        # Hadoop takes blanks and the like as they are.
+        rest = quote(rest, safe=string.punctuation)
         try:
             self.files, root = fs.FileSystem.from_uri(f"{_SCHEMES.get(scheme, scheme)}://{rest}")
         except (pa.ArrowException, OSError, ValueError) as error:
